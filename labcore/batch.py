@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 
@@ -21,6 +20,7 @@ class Batch:
     A block may come in any number of batches, its rows in order; a block with free dimensions, or with arrays that have no
     row axis, comes in exactly one.
 
+    >>> import numpy as np
     >>> Batch("published", {"fresh": np.zeros((2, 4, 16))}, counts={"projected_rows": [24, 72]}).block
     'published'
     """

@@ -193,12 +193,8 @@ def _problems(p: Protocol) -> Iterator[str]:
         yield from _block(p, f"blocks.{name}", block)
     roles: dict[str, str] = {}
     for block in p.blocks.values():
-        for role, names in (
-            ("factor", block.factors),
-            ("decision", block.decisions),
-            ("count", block.counts),
-            ("metric", list(block.metrics)),
-        ):
+        columns = {"factor": block.factors, "decision": block.decisions, "count": block.counts, "metric": list(block.metrics)}
+        for role, names in columns.items():
             for name in names:
                 if roles.setdefault(name, role) != role:
                     yield f"the name {name!r} is a {roles[name]} in one block and a {role} in another; wanted one role"

@@ -1,0 +1,66 @@
+"""Read a sealed run for figures, notebooks and reports: arrays, the results table and the audit. Never writes."""
+
+from __future__ import annotations
+
+import csv
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from labcore import canonical
+from labcore.bits import decode
+from labcore.errors import Refused
+from labcore.protocol import Protocol, parse
+
+
+class Sealed:
+    """One run's folder (the one that holds `sealed/`).
+
+    manifest, protocol, audit: the three JSON files; `audit` is {} before the audit.
+    array(block, name): a copy of the stored array, `bits` decoded to float64 or bool; timings too.
+    table(block): results.csv's lines of one block, column -> list; numbers parsed, empty cells left out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        manifest = self.path / "sealed" / "manifest.json"
+        if not manifest.is_file():
+            raise Refused(f"{self.path}: not a run's folder; wanted one that holds sealed/manifest.json")
+        self.manifest: dict[str, Any] = canonical.loads(manifest.read_bytes(), str(manifest))
+        self.protocol: Protocol = parse(self.manifest["protocol"]["resolved"], str(manifest))
+
+    @cached_property
+    def audit(self) -> dict[str, Any]:
+        path = self.path / "audit.json"
+        return dict(canonical.loads(path.read_bytes(), str(path))) if path.is_file() else {}
+
+    def array(self, block: str, name: str) -> NDArray[Any]:
+        spec = self.protocol.blocks[block].arrays[name]
+        timing = self.protocol.blocks[block].rows == "timing"
+        with h5py.File(self.path / "sealed" / ("timings.h5" if timing else "arrays.h5"), "r") as file:
+            values = np.asarray(file[block][name][()])
+        return decode(values, spec.bits) if spec.bits else values
+
+    @cached_property
+    def _lines(self) -> list[dict[str, str]]:
+        with (self.path / "sealed" / "results.csv").open(encoding="utf-8", newline="") as handle:
+            return list(csv.DictReader(handle))
+
+    def table(self, block: str) -> dict[str, list[Any]]:
+        spec = self.protocol.blocks[block]
+        lines = [line for line in self._lines if line["block"] == block]
+        columns: dict[str, list[Any]] = {"row": [int(line["row"]) for line in lines]}
+        for name in spec.factors:
+            kind = type(self.protocol.values(name)[0])
+            columns[name] = [line[name] == "true" if kind is bool else kind(line[name]) for line in lines]
+        for name in spec.decisions:
+            columns[name] = [line[name] == "true" for line in lines]
+        for name in spec.counts:
+            columns[name] = [int(line[name]) for line in lines]
+        for name in spec.metrics:
+            columns[name] = [float(line[name]) for line in lines]
+        return columns
