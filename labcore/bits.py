@@ -23,7 +23,7 @@ def decode(values: NDArray[Any], bits: str) -> NDArray[Any]:
     if bits == "bfloat16":
         return (values.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if bits == "float8_e4m3":
-        return E4M3[values]
+        return np.asarray(E4M3[values])
     raise ValueError(f"bits: got {bits!r}; wanted float16, bfloat16, float8_e4m3 or bool")
 
 

@@ -29,7 +29,7 @@ LINE = {"reference": "-", "correct": "-", "faulty": "--", "control": ":"}
 COLUMN_WIDTH = 3.5  # inches, one column of a journal
 PAGE_WIDTH = 7.2
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 8.0,
     "axes.titlesize": 9.0,
     "axes.titlelocation": "left",

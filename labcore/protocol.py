@@ -37,7 +37,7 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     pass
 
 
-class Array(_Struct):
+class Array(_Struct, frozen=True):
     """One array of a block: dtype, shape (see FORMAT.md), axis names and unit."""
 
     dtype: Dtype
@@ -48,7 +48,7 @@ class Array(_Struct):
     nan: bool = False
 
 
-class Metric(_Struct):
+class Metric(_Struct, frozen=True):
     """An operation of the vocabulary on arrays of the same block."""
 
     op: Op
@@ -56,7 +56,7 @@ class Metric(_Struct):
     bound: float | None = None
 
 
-class Block(_Struct):
+class Block(_Struct, frozen=True):
     """Arrays of one number of rows; the rows are the product of `factors`."""
 
     factors: list[str] = []
@@ -68,7 +68,7 @@ class Block(_Struct):
     counts: list[str] = []
 
 
-class Control(_Struct):
+class Control(_Struct, frozen=True):
     """A variant that must fail."""
 
     measure: str
@@ -76,7 +76,7 @@ class Control(_Struct):
     note: str = ""
 
 
-class Claim(_Struct):
+class Claim(_Struct, frozen=True):
     """A claim's rule, or why it stays open or out of reach."""
 
     note: str = ""
@@ -88,7 +88,7 @@ class Claim(_Struct):
     out_of_reach: str | None = None
 
 
-class Protocol(_Struct):
+class Protocol(_Struct, frozen=True):
     """A whole protocol. `resolved` gives it back as plain JSON data, `sha256` its identity."""
 
     schema: Literal["1"]
