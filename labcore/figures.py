@@ -6,8 +6,6 @@ a figure reads in black and white too.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +17,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from labcore.loading import load
 from labcore.sealed import Sealed
 
 # Okabe and Ito's palette: apart from each other in colour-blind eyes, and in grey by lightness.
@@ -96,15 +95,3 @@ def draw(run: Path, experiment_folder: Path) -> list[Path]:
                 paths.append(path)
             plt.close(figure)
     return sorted(paths)
-
-
-def load(path: Path) -> Any:
-    """Import a file of an experiment (its folder's name is no Python name)."""
-    name = f"experiments.{path.parent.name}.{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError(path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module

@@ -1,0 +1,84 @@
+# The verbs of the suite. `make` alone prints them. PYTHON names the interpreter that makes .venv.
+PYTHON ?= python3
+PY := .venv/bin/python
+ARGS ?=
+SETUP = @command -v $(PYTHON) >/dev/null 2>&1 || { echo "make: $(PYTHON) not found; wanted Python 3.11 or newer (make PYTHON=...)" >&2; exit 3; }; \
+	$(PYTHON) requirements/install.py
+EXPERIMENT = @test -n "$(EXP)" || { echo "make $@: which experiment? Say for example: make $@ EXP=06" >&2; exit 2; }
+
+.DEFAULT_GOAL := help
+.PHONY: help run audit protocol figure keep diff replicate list new test bench campaign clean lock format readme
+
+help:  ## print these lines
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run:  ## run, audit and draw an experiment: make run EXP=06 [ARGS="seeds=[1,2,3]"]
+	$(EXPERIMENT)
+	$(SETUP) --experiment "$(EXP)"
+	@$(PY) -m labcore run "$(EXP)" $(ARGS)
+
+audit:  ## audit all kept and local evidence, or one experiment: make audit [EXP=06]
+	$(SETUP)
+	@$(PY) -m audit $(if $(EXP),--experiment "$(EXP)") $(ARGS)
+
+protocol:  ## resolve conf/ into the committed protocol.json: make protocol EXP=06
+	$(EXPERIMENT)
+	$(SETUP)
+	@$(PY) -m labcore protocol "$(EXP)" $(ARGS)
+
+figure:  ## draw the figures of a run: make figure EXP=06 [RUN=...]
+	$(EXPERIMENT)
+	$(SETUP)
+	@$(PY) -m labcore figure "$(EXP)" $(if $(RUN),--run "$(RUN)")
+
+keep:  ## make a verified confirmatory run the kept one: make keep EXP=06 [RUN=...] [WHY="..."]
+	$(EXPERIMENT)
+	$(SETUP)
+	@$(PY) -m labcore keep "$(EXP)" $(if $(RUN),--run "$(RUN)") $(if $(WHY),--why "$(WHY)")
+
+diff:  ## compare two runs: make diff A=06/1a2b B=path/of/a/run
+	$(SETUP)
+	@$(PY) -m labcore diff "$(A)" "$(B)"
+
+replicate:  ## run the archived sources of a kept run in a fresh environment: make replicate EXP=06 [RUN=...]
+	$(EXPERIMENT)
+	$(SETUP)
+	@$(PY) -m labcore replicate "$(EXP)" $(if $(RUN),--run "$(RUN)")
+
+list:  ## list the experiments, their kept runs and verdicts
+	$(SETUP)
+	@$(PY) -m labcore list
+
+new:  ## write the skeleton of a new experiment: make new EXP=23_name
+	$(EXPERIMENT)
+	$(SETUP)
+	@$(PY) -m labcore new "$(EXP)"
+
+test:  ## install the rest, lint, type-check and run all tests
+	$(SETUP) test torch tokenizers
+	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
+	@$(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+
+bench:  ## measure speed and memory as ratios inside one run
+	$(SETUP) test
+	@$(PY) -m bench $(ARGS)
+
+campaign:  ## the long searches: mutants of the evidence and of the auditor, the pool's random test
+	$(SETUP) test
+	@$(PY) tools/campaign.py $(ARGS)
+
+readme:  ## write the generated tables of README.md from the kept audits
+	$(SETUP)
+	@$(PY) -m labcore readme
+
+clean:  ## remove local runs, after asking (YES=1 does not ask)
+	$(SETUP)
+	@$(PY) -m labcore clean $(if $(YES),--yes)
+
+lock:  ## resolve requirements/*.in into hashed lock files (needs uv)
+	@command -v uv >/dev/null 2>&1 || { echo "make lock: uv not found; pip install uv" >&2; exit 3; }
+	@requirements/lock.sh
+
+format:  ## format the code
+	$(SETUP) test
+	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .

@@ -1,0 +1,29 @@
+"""Draw the figures of a run from its sealed arrays and its audit (the kept run, or --run)."""
+
+from __future__ import annotations
+
+import argparse
+
+from labcore.cli import ROOT
+from labcore.errors import GOOD, Refused
+from labcore.figures import draw
+from labcore.workspace import Workspace, machine_errors
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Options of `labcore figure`."""
+    parser.add_argument("experiment", help="number or name, such as 06")
+    parser.add_argument("--run", help="a run's name, or its beginning; default: the kept run")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Draw; prints the paths."""
+    workspace = Workspace(ROOT)
+    experiment = workspace.find(arguments.experiment)
+    run = workspace.run(experiment, arguments.run) if arguments.run else workspace.kept(experiment)
+    if run is None:
+        raise Refused(f"{experiment}: no kept run; `make run EXP={experiment[:2]}` makes one, or name one with --run")
+    with machine_errors(run):
+        for path in draw(run, workspace.experiments / experiment):
+            print(f"figure {path.relative_to(ROOT)}")
+    return GOOD

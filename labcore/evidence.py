@@ -1,0 +1,316 @@
+"""Write one sealed folder from an experiment's batches, streaming: memory does not grow with the evidence.
+
+Arrays are appended to spooled temporary files while their digests run along; results.csv is written block by block. At the
+end the pieces are joined in the order that evidence/FORMAT.md fixes, so that the same numbers give the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from labcore import canonical, metrics
+from labcore.batch import Batch
+from labcore.bits import decode
+from labcore.errors import Refused
+from labcore.protocol import Array, Protocol
+
+SPOOL = 1 << 20
+PIECE = 1 << 22
+
+
+class _ArrayWriter:
+    """Appends rows of one array and keeps their digest."""
+
+    def __init__(self, where: str, spec: Array, rows: int) -> None:
+        self.where, self.spec, self.rows = where, spec, rows
+        self.per_row = spec.shape[:1] == ["case"]
+        self.file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=SPOOL)  # noqa: SIM115
+        self.digest = hashlib.sha256()
+        self.tail: tuple[int, ...] | None = None
+        self.written = 0
+
+    def append(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Add rows (or the whole array, without a row axis); returns them as stored."""
+        got: NDArray[Any] = np.asarray(values)
+        array: NDArray[Any] = np.ascontiguousarray(got, dtype=self.spec.dtype).reshape(got.shape)
+        if got.dtype.kind != array.dtype.kind and not (self.spec.bits == "bool" and got.dtype == bool):
+            raise Refused(f"{self.where}: got dtype {got.dtype}; wanted {self.spec.dtype}")
+        if got.dtype.itemsize > array.dtype.itemsize and not np.array_equal(array.astype(got.dtype), got, equal_nan=got.dtype.kind == "f"):
+            raise Refused(f"{self.where}: values of dtype {got.dtype} do not fit {self.spec.dtype}")
+        self._check_shape(array.shape)
+        if not self.spec.nan:
+            self._check_finite(array)
+        data = array.reshape(-1).view(np.uint8).data
+        self.digest.update(data)
+        self.file.write(data)
+        self.written += array.shape[0] if self.per_row else 1
+        return array
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        wanted = self.spec.shape[1:] if self.per_row else self.spec.shape
+        tail = shape[1:] if self.per_row else shape
+        fits = len(shape) == len(self.spec.shape) and all(isinstance(w, str) or w == t for w, t in zip(wanted, tail, strict=True))
+        if not fits or self.tail not in (None, tail):
+            raise Refused(f"{self.where}: got shape {shape}; wanted {self.spec.shape} (axes {' '.join(self.spec.axes)})")
+        self.tail = tail
+
+    def _check_finite(self, array: NDArray[Any]) -> None:
+        if self.spec.bits == "bool":
+            bad = array > 1
+        elif self.spec.bits:
+            bad = ~np.isfinite(decode(array, self.spec.bits))
+        elif array.dtype.kind == "f":
+            bad = ~np.isfinite(array)
+        else:
+            return
+        if bad.any():
+            place = tuple(int(i) for i in np.argwhere(bad)[0])
+            raise Refused(f"{self.where}{list(place)}: got {array[place]}; the protocol allows no such value here (`nan: true` would)")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.written, *(self.tail or ())) if self.per_row else (self.tail or ())
+
+
+class _BlockWriter:
+    """Checks and stores the batches of one block."""
+
+    def __init__(self, name: str, protocol: Protocol, columns: list[str]) -> None:
+        self.name, self.block = name, protocol.blocks[name]
+        self.rows = protocol.row_count(name)
+        self.factors = protocol.rows(name)
+        self.arrays = {a: _ArrayWriter(f"{name}/{a}", spec, self.rows) for a, spec in self.block.arrays.items()}
+        self.columns = columns
+        self.text = tempfile.SpooledTemporaryFile(max_size=SPOOL, mode="w+", encoding="utf-8", newline="")  # noqa: SIM115
+        self.csv = csv.writer(self.text, lineterminator="\n")
+        self.written = 0
+        self.batches = 0
+
+    def add(self, batch: Batch) -> int:
+        """Store one batch; returns its number of rows."""
+        own = [name for name, metric in self.block.metrics.items() if metric.op == "own"]
+        for got, wanted, what in (
+            (batch.arrays, list(self.block.arrays), "arrays"),
+            (batch.decisions, self.block.decisions, "decisions"),
+            (batch.counts, self.block.counts, "counts"),
+            (batch.own, own, "own metrics"),
+        ):
+            if set(got) != set(wanted):
+                raise Refused(f"block {self.name}: got {what} {sorted(got)}; wanted {sorted(wanted)}")
+        stored = {name: writer.append(batch.arrays[name]) for name, writer in self.arrays.items()}
+        lengths = {name: array.shape[0] for name, array in stored.items() if self.arrays[name].per_row}
+        lengths |= {name: len(v) for part in (batch.decisions, batch.counts, batch.own) for name, v in part.items()}
+        if len(set(lengths.values())) > 1:
+            raise Refused(f"block {self.name}: rows differ within one batch: {lengths}")
+        count = next(iter(lengths.values()), self.rows)
+        self.written += count
+        self.batches += 1
+        if self.written > self.rows:
+            raise Refused(f"block {self.name}: got more than {self.rows} rows; the protocol's factors give {self.rows}")
+        if self.block.rows == "csv":
+            self._lines(batch, stored, count)
+        return count
+
+    def _lines(self, batch: Batch, stored: Mapping[str, NDArray[Any]], count: int) -> None:
+        cells: dict[str, list[Any]] = {}
+        for names in (batch.decisions, batch.counts):
+            for name, values in names.items():
+                cells[name] = np.asarray(values).tolist()
+        for name, values in batch.own.items():
+            cells[name] = list(values) if isinstance(values, list) else np.asarray(values).tolist()
+        for name in batch.decisions:
+            _require(all(isinstance(v, bool) for v in cells[name]), f"{self.name}.{name}: a decision is true or false")
+        for name in batch.counts:
+            _require(all(type(v) is int for v in cells[name]), f"{self.name}.{name}: a count is an integer")
+        for name in batch.own:
+            finite = all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in cells[name])
+            _require(finite, f"{self.name}.{name}: an own metric is a finite number")
+        cells |= metrics.compute(self.block, stored)
+        first = self.written - count
+        for row in range(count):
+            line = {"block": self.name, "row": first + row, **next(self.factors)}
+            line |= {name: values[row] for name, values in cells.items()}
+            self.csv.writerow([_cell(line.get(column)) for column in self.columns])
+
+    def finish(self) -> None:
+        for writer in self.arrays.values():
+            if writer.tail is None or (writer.per_row and writer.written != self.rows):
+                raise Refused(f"{writer.where}: got {writer.written} rows; the protocol's factors give {self.rows}")
+        if self.written != self.rows:
+            raise Refused(f"block {self.name}: got {self.written} rows; the protocol's factors give {self.rows}")
+        free: dict[str, int] = {}
+        for writer in self.arrays.values():
+            for name, size in zip(writer.spec.shape, writer.shape, strict=True):
+                if isinstance(name, str) and name != "case" and free.setdefault(name, size) != size:
+                    raise Refused(f"{writer.where}: dimension {name} is {size}; another array of the block has {free[name]}")
+
+
+class Writer:
+    """Collects the batches of one run and seals them into a folder.
+
+    folder: an empty folder that will hold the sealed files. `add` may be called in any order of blocks; `seal` checks that every
+    row came, writes the files and returns the manifest. Nothing is a run before `seal` returned.
+    """
+
+    def __init__(self, protocol: Protocol, folder: Path) -> None:
+        self.protocol, self.folder = protocol, folder
+        self.columns = columns(protocol)
+        self.blocks = {name: _BlockWriter(name, protocol, self.columns[1:]) for name in sorted(protocol.blocks)}
+
+    def add(self, batch: Batch) -> int:
+        """Store a batch; returns its number of csv rows (0 for other blocks)."""
+        if batch.block not in self.blocks:
+            raise Refused(f"got a batch of block {batch.block!r}; the protocol has {', '.join(self.blocks)}")
+        rows = self.blocks[batch.block].add(batch)
+        return rows if self.protocol.blocks[batch.block].rows == "csv" else 0
+
+    def seal(self, sources: Mapping[str, bytes], described: Mapping[str, Any]) -> dict[str, Any]:
+        """Write all files and the manifest. described: kind, overrides, differing, recorded."""
+        for block in self.blocks.values():
+            block.finish()
+        timing = {name for name, block in self.protocol.blocks.items() if block.rows == "timing"}
+        files, data, timings = {}, {}, {}
+        data = self._hdf5("arrays.h5", [n for n in self.blocks if n not in timing])
+        if timing:
+            timings = self._hdf5("timings.h5", [n for n in self.blocks if n in timing])
+        self._results()
+        _zip(self.folder / "sources.zip", sources)
+        for path in sorted(self.folder.iterdir()):
+            files[path.name] = canonical.sha256_file(path)
+        resolved = self.protocol.resolved
+        manifest = {
+            "schema": "1",
+            "experiment": self.protocol.experiment,
+            "run": run_name(self.protocol.sha256, data, files["results.csv"]),
+            "protocol": {"sha256": self.protocol.sha256, "resolved": resolved},
+            "data": {"arrays": data, "results_sha256": files["results.csv"]},
+            "timings": timings,
+            "files": files,
+            "sources": {name: canonical.sha256(content) for name, content in sources.items()},
+            **described,
+        }
+        (self.folder / "manifest.json").write_bytes(canonical.dumps(manifest))
+        return manifest
+
+    def _hdf5(self, name: str, blocks: Iterable[str]) -> dict[str, Any]:
+        described = {}
+        with h5py.File(self.folder / name, "w", libver="earliest") as file:
+            for block in sorted(blocks):
+                group = file.create_group(block)
+                for array, writer in sorted(self.blocks[block].arrays.items()):
+                    _dataset(group, array, writer)
+                    described[f"{block}/{array}"] = {
+                        "dtype": writer.spec.dtype,
+                        "shape": list(writer.shape),
+                        "sha256": writer.digest.hexdigest(),
+                    }
+        return described
+
+    def _results(self) -> None:
+        case = 0
+        with (self.folder / "results.csv").open("w", encoding="utf-8", newline="") as out:
+            out.write(",".join(self.columns) + "\n")
+            for block in self.blocks.values():
+                block.text.seek(0)
+                for line in csv_records(block.text):
+                    out.write(f"{case},{line}")
+                    case += 1
+
+
+def csv_records(text: Iterable[str]) -> Iterable[str]:
+    """Whole CSV records of a text, each with its line break (a quoted cell may hold one)."""
+    record = ""
+    for line in text:
+        record += line
+        if record.count('"') % 2 == 0:
+            yield record
+            record = ""
+
+
+def columns(protocol: Protocol) -> list[str]:
+    """The header of results.csv (FORMAT.md section 5)."""
+    blocks = [block for block in protocol.blocks.values() if block.rows == "csv"]
+
+    def union(names: Iterable[Iterable[str]]) -> list[str]:
+        return sorted({name for group in names for name in group})
+
+    factors = union(b.factors for b in blocks)
+    seed = ["seed"] if "seed" in factors else []
+    rest = [name for name in factors if name != "seed"]
+    decisions, counts = union(b.decisions for b in blocks), union(b.counts for b in blocks)
+    return ["case", "block", "row", *seed, *rest, *decisions, *counts, *union(b.metrics for b in blocks)]
+
+
+def run_name(protocol: str, arrays: Mapping[str, Mapping[str, Any]], results: str) -> str:
+    """The run's name from the digests (FORMAT.md section 6)."""
+    lines = [f"protocol {protocol}"]
+    for path, array in sorted(arrays.items()):
+        shape = "x".join(str(n) for n in array["shape"]) or "scalar"
+        lines.append(f"array {path} {array['dtype']} {shape} {array['sha256']}")
+    lines.append(f"results {results}")
+    return canonical.sha256("".join(line + "\n" for line in lines).encode())[:12]
+
+
+def _dataset(group: h5py.Group, name: str, writer: _ArrayWriter) -> None:
+    dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    dcpl.set_layout(h5py.h5d.CONTIGUOUS)
+    dcpl.set_obj_track_times(False)
+    dataset = group.create_dataset(name, shape=writer.shape, dtype=writer.spec.dtype, dcpl=dcpl, track_times=False)
+    for key, text in (("axes", " ".join(writer.spec.axes)), ("unit", writer.spec.unit)):
+        _attribute(dataset, key, text)
+    writer.file.seek(0)
+    size = math.prod(writer.shape)
+    if not size:
+        return
+    if size * dataset.dtype.itemsize <= PIECE:
+        dataset[...] = np.frombuffer(writer.file.read(), writer.spec.dtype).reshape(writer.shape)
+        return
+    step = max(1, PIECE // (size // writer.shape[0] * dataset.dtype.itemsize))
+    for first in range(0, writer.shape[0], step):
+        rows = min(step, writer.shape[0] - first)
+        data = writer.file.read(rows * (size // writer.shape[0]) * dataset.dtype.itemsize)
+        dataset[first : first + rows] = np.frombuffer(data, writer.spec.dtype).reshape(rows, *writer.shape[1:])
+
+
+def _attribute(dataset: h5py.Dataset, name: str, text: str) -> None:
+    data = text.encode() or b"\0"
+    kind = h5py.h5t.C_S1.copy()
+    kind.set_size(len(data))
+    kind.set_cset(h5py.h5t.CSET_UTF8)
+    kind.set_strpad(h5py.h5t.STR_NULLPAD)
+    space = h5py.h5s.create(h5py.h5s.SCALAR)
+    attribute = h5py.h5a.create(dataset.id, name.encode(), kind, space)
+    attribute.write(np.array(data, dtype=f"S{len(data)}"), kind)
+
+
+def _zip(path: Path, sources: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in sorted(sources.items()):
+            info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            info.create_system = 3
+            info.external_attr = 0o100644 << 16
+            archive.writestr(info, content)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _require(holds: bool, text: str) -> None:
+    if not holds:
+        raise Refused(text)

@@ -1,0 +1,8 @@
+#!/bin/sh
+# Resolve every .in file into a .lock file with hashes (uv as a resolver only; pip installs).
+set -eu
+cd "$(dirname "$0")"
+for name in build run test torch tokenizers; do
+    uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+        --no-annotate --no-strip-extras "$name.in" --output-file "$name.lock"
+done
