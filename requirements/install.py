@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("sets", nargs="*", choices=[*SETS, []])
     parser.add_argument("--experiment", default="")
     arguments = parser.parse_args()
-    if sys.version_info < (3, 11):
+    if sys.hexversion < 0x030B0000:
         return say(f"got Python {sys.version.split()[0]}; wanted 3.11 or newer (make PYTHON=python3.12 ... names another)")
     if shutil.which("git") is None:
         return say("git: not found; the suite records the commit of every run. Install git and try again")
