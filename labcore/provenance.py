@@ -16,7 +16,7 @@ from typing import Any
 from labcore.errors import Environment
 
 RUN_MODULE = "labcore.runner"
-LOCKS = ("requirements/run.lock", "requirements/torch.lock")
+LOCKS = ("requirements/build.lock", "requirements/run.lock", "requirements/torch.lock", "requirements/tokenizers.lock")
 PACKAGES = ("numpy", "h5py", "msgspec", "torch", "tokenizers")
 # A user's git settings must not change what is read.
 GIT = ("git", "-c", "core.quotepath=off", "-c", "core.fsmonitor=false")

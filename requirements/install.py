@@ -36,6 +36,10 @@ def main() -> int:
         return say(f"got Python {sys.version.split()[0]}; wanted 3.11 or newer (make PYTHON=python3.12 ... names another)")
     if shutil.which("git") is None:
         return say("git: not found; the suite records the commit of every run. Install git and try again")
+    if arguments.experiment and not folder(arguments.experiment):
+        known = ", ".join(path.parent.name for path in sorted((ROOT / "experiments").glob("*/experiment.py")))
+        print(f"EXP: got {arguments.experiment!r}; wanted one of {known}", file=sys.stderr)
+        return 2
     wanted = ["run", *arguments.sets, *needed(arguments.experiment)]
     try:
         with (ROOT / ".venv.lock").open("w") as lock:
@@ -49,18 +53,24 @@ def main() -> int:
 
 
 def needed(experiment: str) -> list[str]:
-    """The optional sets that an experiment's sources import (none for an unknown experiment: the run itself says so)."""
-    folders = sorted((ROOT / "experiments").glob(f"{experiment}_*" if experiment.isdigit() else experiment)) if experiment else []
-    if len(folders) != 1:
+    """The optional sets that an experiment's sources import."""
+    if not experiment:
         return []
     sys.path.insert(0, str(ROOT))
     from labcore import provenance
 
     imported = set()
-    for name, source in provenance.sources(ROOT, folders[0].name).items():
+    for name, source in provenance.sources(ROOT, folder(experiment)).items():
         if name.endswith(".py"):
             imported |= {module.split(".")[0] for module in provenance.imports(source, name)}
     return [name for name in OPTIONAL if name in imported]
+
+
+def folder(experiment: str) -> str:
+    """The folder's name of an experiment given by number or name, "" where there is none."""
+    number = experiment.zfill(2) if experiment.isdigit() else experiment
+    names = [path.parent.name for path in (ROOT / "experiments").glob("*/experiment.py")]
+    return next((name for name in sorted(names) if number in (name, name[:2])), "")
 
 
 def install(name: str) -> bool:
