@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
         module: Any = importlib.import_module(f"labcore.commands.{verb}")
         parser = argparse.ArgumentParser(prog=f"labcore {verb}", description=module.__doc__)
         module.add(parser)
-        return int(module.main(parser.parse_args(rest)))
+        return int(module.main(parser.parse_intermixed_args(rest)))
     except Refused as error:
         return _say(error, REFUSED)
     except Environment as error:

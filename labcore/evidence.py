@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
+import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -204,18 +206,25 @@ class Writer:
         return manifest
 
     def _hdf5(self, name: str, blocks: Iterable[str]) -> dict[str, Any]:
-        described = {}
-        with h5py.File(self.folder / name, "w", libver="earliest") as file:
-            for block in sorted(blocks):
-                group = file.create_group(block)
-                for array, writer in sorted(self.blocks[block].arrays.items()):
-                    _dataset(group, array, writer)
-                    described[f"{block}/{array}"] = {
-                        "dtype": writer.spec.dtype,
-                        "shape": list(writer.shape),
-                        "sha256": writer.digest.hexdigest(),
-                    }
-        return described
+        """Write one HDF5 file. HDF5 lays out the file; the values are then written in place by plain writes.
+
+        HDF5 cannot be told gracefully that a disk is full (it may even crash while closing): so room for its own few bytes is
+        reserved first, and the values, which are the bulk, never pass through it.
+        """
+        path = self.folder / name
+        writers = {f"{block}/{a}": w for block in sorted(blocks) for a, w in sorted(self.blocks[block].arrays.items())}
+        _reserve(path, 65536 + 4096 * len(writers))
+        with h5py.File(path, "w", libver="earliest") as file:
+            groups = {block: file.create_group(block) for block in sorted(blocks)}
+            offsets = {at: _dataset(groups[at.split("/")[0]], at.split("/")[1], writer) for at, writer in writers.items()}
+        with path.open("r+b") as handle:
+            os.posix_fallocate(handle.fileno(), 0, path.stat().st_size)
+            for at, writer in writers.items():
+                if offsets[at] is not None:
+                    handle.seek(offsets[at])
+                    writer.file.seek(0)
+                    shutil.copyfileobj(writer.file, handle, PIECE)
+        return {at: {"dtype": w.spec.dtype, "shape": list(w.shape), "sha256": w.digest.hexdigest()} for at, w in writers.items()}
 
     def _results(self) -> None:
         case = 0
@@ -262,25 +271,26 @@ def run_name(protocol: str, arrays: Mapping[str, Mapping[str, Any]], results: st
     return canonical.sha256("".join(line + "\n" for line in lines).encode())[:12]
 
 
-def _dataset(group: h5py.Group, name: str, writer: _ArrayWriter) -> None:
+def _reserve(path: Path, size: int) -> None:
+    """Raise OSError now if the disk cannot take `size` more bytes."""
+    with path.open("wb") as handle:
+        os.posix_fallocate(handle.fileno(), 0, size)
+    path.unlink()
+
+
+def _dataset(group: h5py.Group, name: str, writer: _ArrayWriter) -> Any:
+    """Create a contiguous dataset whose place in the file is fixed; returns its offset, None where it is empty."""
     dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     dcpl.set_layout(h5py.h5d.CONTIGUOUS)
     dcpl.set_obj_track_times(False)
-    dataset = group.create_dataset(name, shape=writer.shape, dtype=writer.spec.dtype, dcpl=dcpl, track_times=False)
+    dcpl.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    dcpl.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    space = h5py.h5s.create_simple(writer.shape)
+    kind = h5py.h5t.py_create(np.dtype(writer.spec.dtype))
+    dataset = h5py.Dataset(h5py.h5d.create(group.id, name.encode(), kind, space, dcpl))
     for key, text in (("axes", " ".join(writer.spec.axes)), ("unit", writer.spec.unit)):
         _attribute(dataset, key, text)
-    writer.file.seek(0)
-    size = math.prod(writer.shape)
-    if not size:
-        return
-    if size * dataset.dtype.itemsize <= PIECE:
-        dataset[...] = np.frombuffer(writer.file.read(), writer.spec.dtype).reshape(writer.shape)
-        return
-    step = max(1, PIECE // (size // writer.shape[0] * dataset.dtype.itemsize))
-    for first in range(0, writer.shape[0], step):
-        rows = min(step, writer.shape[0] - first)
-        data = writer.file.read(rows * (size // writer.shape[0]) * dataset.dtype.itemsize)
-        dataset[first : first + rows] = np.frombuffer(data, writer.spec.dtype).reshape(rows, *writer.shape[1:])
+    return dataset.id.get_offset() if math.prod(writer.shape) else None
 
 
 def _attribute(dataset: h5py.Dataset, name: str, text: str) -> None:
