@@ -149,17 +149,18 @@ def _texts(value: Any, where: str) -> tuple[str, ...]:
 
 def _block(name: str, value: Any, domains: dict[str, Any]) -> Block:
     where = f"blocks.{name}"
-    block = _object(value, where, "factors arrays", "rows machine metrics decisions counts")
-    factors = _texts(block["factors"], f"{where}.factors")
+    block = _object(value, where, "", "factors arrays rows machine metrics decisions counts")
+    factors = _texts(block.get("factors", []), f"{where}.factors")
     for factor in factors:
         _need(factor in domains, f"{where}.factors", f"{factor!r} is not a factor")
-    for key, default in (("rows", "csv"), ("machine", False), ("metrics", {}), ("decisions", []), ("counts", [])):
+    defaults = {"factors": [], "arrays": {}, "rows": "csv", "machine": False, "metrics": {}, "decisions": [], "counts": []}
+    for key, default in defaults.items():
         _need(block.get(key) != default, f"{where}.{key}", "a default value is left out")
     rows = block.get("rows", "csv")
     _need(rows in ("csv", "none", "timing"), f"{where}.rows", "wanted csv, none or timing")
     _need(block.get("machine", True) is True, f"{where}.machine", "wanted true")
-    _named(block["arrays"], f"{where}.arrays")
-    arrays = {key: _array(f"{where}.arrays.{key}", item, rows) for key, item in block["arrays"].items()}
+    _named(block.get("arrays", {}), f"{where}.arrays")
+    arrays = {key: _array(f"{where}.arrays.{key}", item, rows) for key, item in block.get("arrays", {}).items()}
     _named(block.get("metrics", {}), f"{where}.metrics")
     metrics = {key: _metric(f"{where}.metrics.{key}", item, arrays) for key, item in block.get("metrics", {}).items()}
     lists = {}
@@ -193,8 +194,9 @@ def _array(where: str, value: Any, rows: str) -> ArraySpec:
 
 
 def _metric(where: str, value: Any, arrays: dict[str, ArraySpec]) -> Metric:
-    metric = _object(value, where, "op of", "bound")
-    op, of = metric["op"], metric["of"]
+    metric = _object(value, where, "op", "of bound")
+    op, of = metric["op"], metric.get("of", [])
+    _need(metric.get("of", "-") != [], f"{where}.of", "a default value is left out")
     _need(
         isinstance(of, list) and all(isinstance(item, str) and item in arrays for item in of), f"{where}.of", "wanted arrays of the block"
     )
