@@ -180,9 +180,9 @@ def _fit(where: str, values: Any, dtype: np.dtype[Any]) -> Array:
         return np.zeros(array.shape, dtype)
     if dtype.kind == "f" and array.dtype.kind in "fiu":
         with np.errstate(over="ignore"):
-            return np.ascontiguousarray(array.astype(dtype))
+            return array.astype(dtype, order="C")
     if dtype.kind in "iu" and array.dtype.kind in "iub":
-        cast = np.ascontiguousarray(array.astype(dtype))
+        cast = array.astype(dtype, order="C")
         if np.array_equal(cast, array):
             return cast
     raise Unfit(f"{where}: derived {array.dtype} values do not fit {dtype.str}")

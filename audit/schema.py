@@ -47,11 +47,12 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Metric:
-    """`op` over the arrays `of`; `bound` is for `own` only."""
+    """`op` over the arrays `of`; `bound` is for `own` only; `wide`: the op reads integers that binary64 may not hold."""
 
     op: str
     of: tuple[str, ...]
     bound: float
+    wide: bool
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ def _metric(where: str, value: Any, arrays: dict[str, ArraySpec]) -> Metric:
     bound = metric.get("bound")
     _need(bound is None or (op == "own" and type(bound) is float and bound > 0), f"{where}.bound", "wanted a float > 0, of an own metric")
     wide = op not in BYTEWISE and op != "own" and any(arrays[item].dtype in ("<i8", "<u8") for item in of)
-    return Metric("wide:" + op if wide else op, tuple(of), bound or 0.0)
+    return Metric(op, tuple(of), bound or 0.0, wide)
 
 
 def _roles(plan: Protocol) -> None:
