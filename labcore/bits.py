@@ -18,10 +18,11 @@ def decode(values: NDArray[Any], bits: str) -> NDArray[Any]:
     """
     if bits == "bool":
         return values.astype(bool)
-    if bits == "float16":
-        return values.view(np.float16).astype(np.float64)
-    if bits == "bfloat16":
-        return (values.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN stays a NaN, without a warning
+        if bits == "float16":
+            return values.view(np.float16).astype(np.float64)
+        if bits == "bfloat16":
+            return (values.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if bits == "float8_e4m3":
         return np.asarray(E4M3[values])
     raise ValueError(f"bits: got {bits!r}; wanted float16, bfloat16, float8_e4m3 or bool")

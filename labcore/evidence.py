@@ -15,6 +15,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import IO, Any
 
 import h5py
@@ -161,7 +162,8 @@ class _BlockWriter:
 class Writer:
     """Collects the batches of one run and seals them into a folder.
 
-    folder: an empty folder that will hold the sealed files. `add` may be called in any order of blocks; `seal` checks that every
+    folder: an empty folder that will hold the sealed files. Use as a context manager (it holds temporary files).
+    `add` may be called in any order of blocks; `seal` checks that every
     row came, writes the files and returns the manifest. Nothing is a run before `seal` returned.
     """
 
@@ -169,6 +171,15 @@ class Writer:
         self.protocol, self.folder = protocol, folder
         self.columns = columns(protocol)
         self.blocks = {name: _BlockWriter(name, protocol, self.columns[1:]) for name in sorted(protocol.blocks)}
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for block in self.blocks.values():
+            block.text.close()
+            for writer in block.arrays.values():
+                writer.file.close()
 
     def add(self, batch: Batch) -> int:
         """Store a batch; returns its number of csv rows (0 for other blocks)."""

@@ -45,25 +45,25 @@ def execute(root: Path, protocol: Protocol, overrides: list[str], folder: Path, 
     made_from = made_from or origin(root, protocol, overrides)
     start = now()
     module = load(root / "experiments" / protocol.experiment / "experiment.py")
-    writer = Writer(protocol, folder)
     total = sum(protocol.row_count(name) for name, block in protocol.blocks.items() if block.rows == "csv")
-    with Progress(total, protocol.experiment) as progress:
-        for batch in module.batches(protocol):
-            progress.add(writer.add(batch))
-    return writer.seal(
-        made_from.sources,
-        {
-            "kind": made_from.kind,
-            "overrides": overrides,
-            "differing": made_from.differing,
-            "recorded": {
-                "git": {"commit": made_from.commit},
-                "environment": provenance.environment(),
-                "start": start,
-                "end": now(),
+    with Writer(protocol, folder) as writer:
+        with Progress(total, protocol.experiment) as progress:
+            for batch in module.batches(protocol):
+                progress.add(writer.add(batch))
+        return writer.seal(
+            made_from.sources,
+            {
+                "kind": made_from.kind,
+                "overrides": overrides,
+                "differing": made_from.differing,
+                "recorded": {
+                    "git": {"commit": made_from.commit},
+                    "environment": provenance.environment(),
+                    "start": start,
+                    "end": now(),
+                },
             },
-        },
-    )
+        )
 
 
 def main(arguments: list[str]) -> int:
