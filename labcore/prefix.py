@@ -97,6 +97,12 @@ def make_key(scope: Any, weights: Weights, prefix: Any, window: int | None) -> K
     return check_scope(scope), signature(weights, network.check_window(window)), tuple(ids.tolist())
 
 
+def keys(scope: Any, weights: Weights, prefix: Any, window: int | None) -> list[Key]:
+    """`make_key` of each of g networks with a common prefix, window and scope."""
+    ids, owner = tuple(network.check_ids(prefix).tolist()), check_scope(scope)
+    return [(owner, mark, ids) for mark in signatures(weights, network.check_window(window))]
+
+
 class PrefixStore:
     """The store. The table above says what each call changes.
 
