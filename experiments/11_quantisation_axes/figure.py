@@ -35,6 +35,7 @@ def axes(run: Sealed) -> Figure:
                 np.full(len(values), place + shift), values, marker=marker, color=colour, s=16, label=method if place == 0 else None
             )
     left.set_yscale("log")
+    left.set_xlim(-0.5, len(conditions) - 0.5)
     left.set_xticks(range(len(conditions)), ["clean", "key channel\nx40", "value token\nx40"])
     left.set_ylabel("relative L2 error of the output")
     left.set_title("INT8, K and V, 256 tokens")
@@ -84,6 +85,8 @@ def length(run: Sealed) -> Figure:
             axis.plot(lengths, points.mean(axis=1), marker=marker, linestyle=line, color=colour, label=store.replace("_", ", "))
             axis.fill_between(lengths, points.min(axis=1), points.max(axis=1), color=colour, alpha=0.12, linewidth=0)
         axis.set_xscale("log", base=4)
+        axis.set_xticks(lengths, [f"{n:,}" for n in lengths], fontsize=6)
+        axis.minorticks_off()
         axis.set_yscale("log")
         axis.set_ylim(3e-3, 2)
         axis.set_xlabel("tokens in the cache")
