@@ -33,11 +33,11 @@ Op = Literal[
 Scalar = str | int | float | bool
 
 
-class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     pass
 
 
-class Array(_Struct, frozen=True):
+class Array(_Struct, frozen=True, kw_only=True):
     """One array of a block: dtype, shape (see FORMAT.md), axis names and unit."""
 
     dtype: Dtype
@@ -48,7 +48,7 @@ class Array(_Struct, frozen=True):
     nan: bool = False
 
 
-class Metric(_Struct, frozen=True):
+class Metric(_Struct, frozen=True, kw_only=True):
     """An operation of the vocabulary on arrays of the same block."""
 
     op: Op
@@ -56,7 +56,7 @@ class Metric(_Struct, frozen=True):
     bound: float | None = None
 
 
-class Block(_Struct, frozen=True):
+class Block(_Struct, frozen=True, kw_only=True):
     """Arrays of one number of rows; the rows are the product of `factors`."""
 
     factors: list[str] = []
@@ -68,18 +68,18 @@ class Block(_Struct, frozen=True):
     counts: list[str] = []
 
 
-class Control(_Struct, frozen=True):
+class Control(_Struct, frozen=True, kw_only=True):
     """A variant that must fail."""
 
     measure: str
     holds: str
-    note: str = ""
+    note: str
 
 
-class Claim(_Struct, frozen=True):
+class Claim(_Struct, frozen=True, kw_only=True):
     """A claim's rule, or why it stays open or out of reach."""
 
-    note: str = ""
+    note: str
     measure: str | None = None
     reproduced: str | None = None
     contradicted: str | None = None
@@ -88,7 +88,7 @@ class Claim(_Struct, frozen=True):
     out_of_reach: str | None = None
 
 
-class Protocol(_Struct, frozen=True):
+class Protocol(_Struct, frozen=True, kw_only=True):
     """A whole protocol. `resolved` gives it back as plain JSON data, `sha256` its identity."""
 
     schema: Literal["1"]
@@ -97,11 +97,11 @@ class Protocol(_Struct, frozen=True):
     seeds: list[int]
     tolerance: float
     rederive: Literal["all"] | int
+    settings: dict[str, Any]
+    factors: dict[str, list[Scalar]]
     blocks: dict[str, Block]
     controls: dict[str, Control]
     claims: dict[str, Claim]
-    settings: dict[str, Any] = {}
-    factors: dict[str, list[Scalar]] = {}
 
     @property
     def resolved(self) -> Any:

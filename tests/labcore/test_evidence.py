@@ -45,9 +45,10 @@ def protocol(seeds: list[int], width: int = 5) -> Protocol:
         "seeds": seeds,
         "tolerance": 0.0,
         "rederive": "all",
+        "settings": {},
         "blocks": blocks,
         "factors": {"text": ["plain", 'a, "quoted"\nline', "häßlich"]},
-        "controls": {"c": {"measure": "SELECT 1", "holds": "1"}},
+        "controls": {"c": {"measure": "SELECT 1", "holds": "1", "note": ""}},
         "claims": {},
     }
     return parse(data, "x")

@@ -29,8 +29,8 @@ GOOD: dict[str, Any] = {
             "counts": ["rows_used"],
         }
     },
-    "controls": {"c": {"measure": "SELECT 1 AS one", "holds": "one = 1"}},
-    "claims": {"D01": {"measure": "SELECT 1 AS one", "reproduced": "one = 1"}},
+    "controls": {"c": {"measure": "SELECT 1 AS one", "holds": "one = 1", "note": ""}},
+    "claims": {"D01": {"measure": "SELECT 1 AS one", "reproduced": "one = 1", "note": ""}},
 }
 
 
@@ -92,9 +92,9 @@ def test_defaults_are_left_out_and_the_identity_is_stable() -> None:
         ("factors/Condition", ["a"], "not allowed"),
         ("controls", {}, "at least one"),
         ("claims/D01", {"note": "?"}, "wanted a measure"),
-        ("claims/D01", {"measure": "SELECT 1"}, "needs reproduced"),
-        ("claims/D01", {"measure": "SELECT 1", "reproduced": "1", "open": "x"}, "neither"),
-        ("claims/D01", {"reproduced": "1", "open": "x"}, "without a measure"),
+        ("claims/D01", {"measure": "SELECT 1", "note": ""}, "needs reproduced"),
+        ("claims/D01", {"measure": "SELECT 1", "reproduced": "1", "open": "x", "note": ""}, "neither"),
+        ("claims/D01", {"reproduced": "1", "open": "x", "note": ""}, "without a measure"),
         ("experiment", "6_toy", "NN_name"),
         ("schema", "2", "2"),
     ],
