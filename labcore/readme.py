@@ -70,12 +70,22 @@ def claims_table(workspace: Workspace, name: str) -> str:
     return f"Run `{kept.name}`, {run.audit.get('verdict', 'not audited')}.\n\n" + "\n".join(lines)
 
 
+def first_figure(workspace: Workspace) -> str:
+    """The figure of 06, as the kept run has it."""
+    kept = workspace.kept("06_stale_prefix")
+    found = sorted((kept / "figures").glob("*.png")) if kept else []
+    if kept is None or not found:
+        return "No kept run of 06 yet."
+    return f"![06: {Sealed(kept).protocol.question}]({found[0].relative_to(workspace.root).as_posix()})"
+
+
 def texts(workspace: Workspace) -> dict[Path, str]:
     """Every README with its generated parts as they should be."""
     result = {}
     for path in (workspace.root / "README.md", workspace.root / "README.zh.md"):
         if path.is_file():
-            result[path] = fill(path.read_text(encoding="utf-8"), "experiments", experiments_table(workspace))
+            text = fill(path.read_text(encoding="utf-8"), "experiments", experiments_table(workspace))
+            result[path] = fill(text, "figure", first_figure(workspace))
     for name in workspace.names():
         path = workspace.experiments / name / "README.md"
         if path.is_file():

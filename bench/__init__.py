@@ -1,0 +1,1 @@
+"""Measurements of speed and memory, as ratios inside one run. Not tests: a busy machine changes times."""
