@@ -23,6 +23,7 @@ class Blob:
     def __init__(self, path: Path) -> None:
         self.name = path.name
         self._data: bytes | None = None
+        self._handle = -1
         try:
             self._handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:

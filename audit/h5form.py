@@ -74,6 +74,8 @@ class Parser:
         """Group -> dataset name -> dataset, in the file's order."""
         head = self.piece(0, min(self.size, 96))
         if len(head) < 96 or head[:8] != SIGNATURE:
+            if any(self._read(at, 8) == SIGNATURE for at in (512, 1024, 2048, 4096) if at + 8 <= self.size):
+                raise self.refuse("a user block")
             raise Damaged("S119", self.name, "not an HDF5 file")
         if head[8:16] != bytes((0, 0, 0, 0, 0, 8, 8, 0)):
             raise self.refuse("superblock 0 with addresses of 8 bytes is wanted")
