@@ -14,6 +14,7 @@ With `count` among its criteria a policy never evicts an entry that somebody hol
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ class Event(NamedTuple):
 
 @dataclass
 class Entry:
-    """Times are the number of admissions and touches so far; depth: blocks before it in its chain."""
+    """Times are the number of admissions and touches so far; depth: blocks before it in its chain; version: of its place in the order."""
 
     key: Hashable
     nbytes: int
@@ -45,6 +46,7 @@ class Entry:
     used: int
     uses: int = 1
     holders: int = 0
+    version: int = 0
 
 
 CRITERIA: dict[str, Callable[[Entry], int]] = {
@@ -70,8 +72,8 @@ POLICIES: dict[str, tuple[str, ...]] = {
 class Budget:
     """Entries within `capacity` bytes. All methods mutate; a refused argument changes nothing.
 
-    policy: a name of POLICIES, or criteria in order. next_use: for belady, key -> number of the request that uses it next
-    (any large number for never), asked when room is needed.
+    policy: a name of POLICIES, or criteria in order. next_use: for belady, key -> number of the request that uses it next (any
+    large number for never), asked when the entry is admitted or touched.
 
     >>> budget = Budget(100, "lru")
     >>> [e.kind for e in budget.admit("a", 60) + budget.admit("b", 60) + budget.admit("c", 101)]
@@ -84,6 +86,8 @@ class Budget:
     resident: int = 0
     clock: int = 0
     entries: dict[Hashable, Entry] = field(default_factory=dict)
+    _queue: list[tuple[tuple[Any, ...], int, Hashable]] = field(default_factory=list)  # stale places are dropped when they come up
+    _versions: int = 0
 
     def __post_init__(self) -> None:
         check_positive("budget", self.capacity)
@@ -105,16 +109,19 @@ class Budget:
         """The entry was used. KeyError if it is not resident."""
         entry = self.entries[key]
         entry.used, entry.uses = self._tick(), entry.uses + 1
+        self._place(entry)
 
     def hold(self, key: Hashable) -> None:
         """Somebody reads the entry until `release`. KeyError if it is not resident."""
         self.entries[key].holders += 1
+        self._place(self.entries[key])
 
     def release(self, key: Hashable) -> None:
         """One holder less. KeyError if it is not resident, ValueError if nobody holds it."""
         if self.entries[key].holders < 1:
             raise ValueError(f"release: nobody holds {key!r}; wanted one hold a release")
         self.entries[key].holders -= 1
+        self._place(self.entries[key])
 
     def admit(self, key: Hashable, nbytes: int, depth: int = 0) -> list[Event]:
         """Take the entry in: skip it if it can never fit or if the rest is held, refresh it if it is there, else evict until it fits."""
@@ -131,10 +138,10 @@ class Budget:
             return [Event(SKIP, key, nbytes)]
         events = []
         while self.resident + nbytes > self.capacity:
-            victim = min(self.entries.values(), key=self._order)
-            events.append(self.remove(victim.key))
+            events.append(self.remove(self._first()))
         now = self._tick()
-        self.entries[key] = Entry(key, nbytes, depth, now, now)
+        entry = self.entries[key] = Entry(key, nbytes, depth, now, now)
+        self._place(entry)
         self.resident += nbytes
         return [*events, Event(ADMIT, key, nbytes)]
 
@@ -144,7 +151,19 @@ class Budget:
         self.resident -= entry.nbytes
         return Event(EVICT, key, entry.nbytes, entry.holders > 0)
 
-    def _order(self, entry: Entry) -> tuple[Any, ...]:
+    def _place(self, entry: Entry) -> None:
+        self._versions += 1
+        entry.version = self._versions
+        heapq.heappush(self._queue, (self.order(entry), entry.version, entry.key))
+
+    def _first(self) -> Hashable:
+        while True:
+            _, version, key = heapq.heappop(self._queue)
+            if key in self.entries and self.entries[key].version == version:
+                return key
+
+    def order(self, entry: Entry) -> tuple[Any, ...]:
+        """What the entries are compared by: the smallest leaves first, on a tie the one that changed longest ago."""
         values = [-self.next_use(entry.key) if self.next_use and name == "next_use" else CRITERIA[name](entry) for name in self.policy]
         return (*values, -entry.depth)
 
