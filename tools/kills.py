@@ -1,0 +1,93 @@
+"""kill -9 a run at random moments: nothing may look complete that is not, and the next start must report and clear what was left.
+
+`python tools/kills.py --count 100 [--seed N]` works on a copy of the project, so that it touches no evidence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def kill_one(root: Path, experiment: str, delay: float) -> bool:
+    """Start a run, kill it after `delay` seconds; whether it was still running."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "labcore", "run", experiment, "--no-audit"], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        process.wait(timeout=delay)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return True
+    return False
+
+
+def problems(root: Path, experiment: str) -> list[str]:
+    """What is wrong after a kill and one undisturbed run: [] is good."""
+    place = next(iter((root / "evidence" / "local").glob(f"{experiment}_*")), None)
+    for folder in place.iterdir() if place else ():
+        if not folder.name.startswith(".") and not (folder / "sealed" / "manifest.json").is_file():
+            return [f"{folder.name} looks like a run and has no manifest"]
+    done = subprocess.run(
+        [sys.executable, "-m", "labcore", "run", experiment, "--no-audit"], cwd=root, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return [f"the next run ended with {done.returncode}: {done.stderr}"]
+    found = []
+    place = next((root / "evidence" / "local").glob(f"{experiment}_*"))
+    left = [folder.name for folder in place.iterdir() if folder.name.startswith(".")]
+    # A killed process may not have locked its folder yet; such a one is left alone for a minute.
+    found += [f"{name} was not cleared" for name in left if (place / name / "lock").exists()]
+    audit = subprocess.run([sys.executable, "-m", "audit", "--no-write", "--quiet"], cwd=root, capture_output=True, text=True, check=False)
+    if audit.returncode:
+        found.append(f"the audit finds: {audit.stdout}")
+    return found
+
+
+def campaign(root: Path, experiment: str, count: int, seed: int) -> tuple[int, list[str]]:
+    """Kill `count` runs; returns how many were still running, and every problem."""
+    draw = random.Random(seed)
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-m", "labcore", "run", experiment, "--no-audit"], cwd=root, check=True, capture_output=True)
+    whole = time.monotonic() - start
+    killed, found = 0, []
+    for number in range(count):
+        killed += kill_one(root, experiment, draw.uniform(0.0, whole * 1.1))
+        found += [f"kill {number}: {text}" for text in problems(root, experiment)]
+        # Next time the name is free again, so that publishing is part of what is disturbed.
+        for run in (root / "evidence" / "local").glob(f"{experiment}_*/[0-9a-f]*"):
+            shutil.rmtree(run)
+    return killed, found
+
+
+def main() -> int:
+    """Run the campaign on a copy; exit code 1 with the problems."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--experiment", default="06")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / "project"
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
+        killed, found = campaign(copy, options.experiment, options.count, options.seed)
+        ledger = copy / "evidence" / "local" / "LEDGER.jsonl"
+        events = [json.loads(line)["event"] for line in ledger.read_text().splitlines()]
+    print("\n".join(found))
+    left = events.count("leftover")
+    print(f"{options.count} runs, {killed} killed while running, {left} leftovers reported and removed, {len(found)} problems")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
