@@ -98,7 +98,7 @@ def _given(paths: list[Path]) -> list[tuple[Path, bool, Repository | None]] | No
     for path in paths:
         try:
             folder = path.resolve(strict=True)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             _refuse(f"{path}: {getattr(error, 'strerror', None) or error}")
             return None
         if not folder.is_dir():
