@@ -53,10 +53,11 @@ class Held:
         return 4 * len(self.scale) * (1 if self.low is None else 2)
 
 
-def hold(x: Any, axis: str, code: str, group: int = 0, inner: Round = single, outer: Round = single) -> Held:
+def hold(x: Any, axis: str, code: str, group: int = 0, inner: Round = single, outer: Round = single, peak: Round = double) -> Held:
     """Codes of a matrix (n, d). axis: tensor, token, channel; group: values a lane (0: all along the axis).
 
-    code: int8, int4, int8_asymmetric, int4_asymmetric, fp8, fp8_unit. inner rounds the quotients, outer the products.
+    code: int8, int4, int8_asymmetric, int4_asymmetric, fp8, fp8_unit. inner rounds the quotients, outer the products, peak a symmetric
+    lane's largest size before it is divided.
     """
     x = np.asarray(x, np.float64)
     n, d = x.shape
@@ -78,7 +79,7 @@ def hold(x: Any, axis: str, code: str, group: int = 0, inner: Round = single, ou
         made = outer(outer(codes * scale[:, None]) + low[:, None])
     else:
         levels = 2 ** (int(code[3]) - 1) - 1
-        scale = _safe(inner(np.abs(values).max(axis=1) / levels))
+        scale = _safe(inner(peak(np.abs(values).max(axis=1)) / levels))
         codes = np.clip(half_even(inner(values / scale[:, None])), -levels, levels)
         made = outer(codes * scale[:, None])
     flat = np.empty(n * d)

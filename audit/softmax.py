@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,21 +11,47 @@ from numpy.typing import NDArray
 Matrix = NDArray[np.float64]
 
 
-def attend(q: Any, k: Any, v: Any) -> Matrix:
-    """softmax(q k^T / sqrt(d)) v in binary64; q (queries, d), k (n, d), v (n, e); returns (queries, e)."""
+class Sums(NamedTuple):
+    """What one query gathers over some keys: the largest score, sum of exp(score - top), and that sum weighted by the values."""
+
+    top: float
+    total: float
+    values: list[float]
+
+    def output(self) -> list[float]:
+        return [value / self.total for value in self.values]
+
+
+def gather(query: Any, k: Any, columns: list[Matrix], root: float) -> Sums:
+    """One query over keys k (n, d) and values given as columns of n."""
+    scores = np.zeros(len(k))
+    for j, value in enumerate(query):
+        scores += value * k[:, j]
+    scores /= root
+    top = float(scores.max())
+    weights = np.exp(scores - top)
+    return Sums(top, math.fsum(weights.tolist()), [math.fsum((weights * column).tolist()) for column in columns])
+
+
+def partial(q: Any, k: Any, v: Any) -> list[Sums]:
+    """The sums of each query of q (queries, d) over k (n, d), v (n, e)."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
-    root = math.sqrt(q.shape[1])
     columns = [np.ascontiguousarray(v[:, j]) for j in range(v.shape[1])]
-    out = np.empty((len(q), v.shape[1]))
-    for i, query in enumerate(q):
-        scores = np.zeros(len(k))
-        for j, value in enumerate(query):
-            scores += value * k[:, j]
-        scores /= root
-        weights = np.exp(scores - scores.max())
-        total = math.fsum(weights.tolist())
-        out[i] = [math.fsum((weights * column).tolist()) / total for column in columns]
-    return out
+    return [gather(query, k, columns, math.sqrt(q.shape[1])) for query in q]
+
+
+def attend(q: Any, k: Any, v: Any) -> Matrix:
+    """softmax(q k^T / sqrt(d)) v in binary64; returns (queries, e)."""
+    return np.array([sums.output() for sums in partial(q, k, v)])
+
+
+def together(*parts: Sums) -> list[float]:
+    """The output over disjoint sets of keys, from the sums of each."""
+    top = max(part.top for part in parts)
+    factors = [math.exp(part.top - top) for part in parts]
+    total = math.fsum(f * part.total for f, part in zip(factors, parts, strict=True))
+    columns = zip(*(part.values for part in parts), strict=True)
+    return [math.fsum(f * x for f, x in zip(factors, column, strict=True)) / total for column in columns]
 
 
 def relative_l2(a: Any, b: Any) -> float:

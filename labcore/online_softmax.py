@@ -25,18 +25,26 @@ class Part(NamedTuple):
     lse: NDArray[Any]
 
 
-def part(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> Part:
-    """Attention of q (..., q, d) over k, v (..., n, d), n >= 1. Raises NotFinite, ValueError."""
+def check(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> None:
+    """Raises NotFinite for NaN or infinity, ValueError where there is no key."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not np.isfinite(x).all():
             raise NotFinite(f"{name}: got NaN or infinity; wanted finite numbers")
     if k.shape[-2] == 0:
         raise ValueError("k: got no key; wanted at least one")
-    scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+
+
+def part(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], checked: bool = False) -> Part:
+    """Attention of q (..., q, d) over k, v (..., n, d), n >= 1. Raises as `check`; `checked` says that the caller has done so."""
+    if not checked:
+        check(q, k, v)
+    # few passes over the scores, the largest array here: q is scaled before, the output divided after, the rest done in place
+    scores = (q / np.sqrt(q.shape[-1]).astype(q.dtype)) @ np.swapaxes(k, -1, -2)
     top = scores.max(axis=-1, keepdims=True)
-    weights = np.exp(scores - top)
+    scores -= top
+    weights = np.exp(scores, out=scores)
     total = weights.sum(axis=-1, keepdims=True)
-    return Part((weights / total) @ v, (top + np.log(total))[..., 0])
+    return Part(weights @ v / total, (top + np.log(total))[..., 0])
 
 
 def dense(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> NDArray[Any]:
@@ -80,13 +88,15 @@ def tiled(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], tile: int) -> NDArr
     return output / total
 
 
-def shared_prefix(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], private: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> NDArray[Any]:
+def shared_prefix(
+    q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], private: Sequence[tuple[NDArray[Any], NDArray[Any]]], checked: bool = False
+) -> NDArray[Any]:
     """Attention of r requests that share a prefix: the prefix once for all queries, then each private part, merged.
 
     q: (h, r, d), one query a request; k, v: (h, n, d), the prefix; private: r pairs of (h, m, d), m >= 1 of any length. Returns (h, r, d).
     """
     if len(private) != q.shape[1]:
         raise ValueError(f"private: got {len(private)} parts; wanted {q.shape[1]}, one a request")
-    own = [part(q[:, i : i + 1], *kv) for i, kv in enumerate(private)]
+    own = [part(q[:, i : i + 1], *kv, checked) for i, kv in enumerate(private)]
     rest = Part(np.concatenate([p.output for p in own], axis=1), np.concatenate([p.lse for p in own], axis=1))
-    return merge([part(q, k, v), rest]).output
+    return merge([part(q, k, v, checked), rest]).output
