@@ -44,7 +44,9 @@ class Continuation:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
+    """What the store holds under a key; never handed out."""
+
     key: Key
     cache: Cache
 
@@ -118,7 +120,7 @@ class PrefixStore:
         if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
             raise ValueError(f"capacity: got {capacity!r}; wanted a positive integer")
         self.capacity = capacity
-        self._entries: list[_Entry] = []
+        self._entries: list[Entry] = []
 
     def held(self) -> list[Key]:
         """Keys of the entries, oldest first."""
@@ -134,29 +136,45 @@ class PrefixStore:
 
     def remember(self, scope: str, weights: Weights, prefix: Any, window: int | None = None) -> None:
         """Compute the cache of a prefix and append it as the newest entry. A key that is already there is stored again."""
-        key = make_key(scope, weights, prefix, window)
-        _, cache = network.advance(weights, network.check_ids(prefix), window=window)
-        self._entries.append(_Entry(key, cache))
-        del self._entries[: -self.capacity]
+        key = self._key(scope, weights, prefix, window)
+        _, cache = network.advance(weights, self._ids(prefix), window=window)
+        self._admit(Entry(key, cache))
 
     def resume(self, scope: str, weights: Weights, prefix: Any, suffix: Any, window: int | None = None) -> Continuation:
         """States of the suffix behind the prefix: from the newest entry with this key, else by a full pass over both."""
-        key = make_key(scope, weights, prefix, window)
-        after = network.check_ids(suffix)
+        key = self._key(scope, weights, prefix, window)
+        after = self._ids(suffix)
         compared, entry = self._find(key)
         counter = Counter()
         if entry is None:
-            both = np.concatenate([network.check_ids(prefix), after])
-            states, _ = network.advance(weights, both, window=window, counter=counter)
+            states = self._recompute(weights, np.concatenate([self._ids(prefix), after]), window, counter)
         else:
-            states, _ = network.advance(weights, after, entry.cache, window, counter)
+            states = self._continue(entry, weights, after, window, counter)
         return Continuation(states[0, -len(after) :].copy(), entry is not None, counter.projected_rows, counter.score_elements, compared)
 
-    def _find(self, key: Key) -> tuple[int, _Entry | None]:
+    # The steps, apart so that each planted fault of `faults/prefix_stores.py` replaces one.
+
+    def _ids(self, ids: Any) -> network.Ints:
+        return network.check_ids(ids)
+
+    def _key(self, scope: Any, weights: Weights, prefix: Any, window: int | None) -> Key:
+        return make_key(scope, weights, prefix, window)
+
+    def _find(self, key: Key) -> tuple[int, Entry | None]:
         for compared, entry in enumerate(reversed(self._entries), start=1):
             if entry.key == key:
                 return compared, entry
         return len(self._entries), None
+
+    def _admit(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        del self._entries[: -self.capacity]
+
+    def _continue(self, entry: Entry, weights: Weights, after: network.Ints, window: int | None, counter: Counter) -> Floats:
+        return network.advance(weights, after, entry.cache, window, counter)[0]
+
+    def _recompute(self, weights: Weights, both: network.Ints, window: int | None, counter: Counter) -> Floats:
+        return network.advance(weights, both, window=window, counter=counter)[0]
 
 
 def _digest(cache: Cache) -> str:
