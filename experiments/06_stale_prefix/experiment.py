@@ -526,7 +526,7 @@ def hash_time(protocol: Protocol) -> Batch:
     """Seconds to hash a model of so many MiB, and to make and hash a key out of a revision's name."""
     models = {size: np.zeros(size << 17) for size in protocol.values("mebibytes")}
     revision = b"model-1 revision 0123456789abcdef adapter none positions 10000 window none"
-    whole = {size: partial(hashlib.sha256, model) for size, model in models.items()}
+    whole = {size: partial(hashlib.sha256, model.data) for size, model in models.items()}
     names = {size: partial(hashlib.sha256, revision) for size in models}
     seconds = {"seconds": timed(protocol, "hash_time", "seconds", whole)}
     return Batch("hash_time", seconds | {"revision_seconds": timed(protocol, "hash_time", "revision_seconds", names)})
