@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import itertools
 import math
 import os
 import shutil
@@ -16,7 +17,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import h5py
 import numpy as np
@@ -28,17 +29,39 @@ from labcore.bits import decode
 from labcore.errors import Refused
 from labcore.protocol import Array, Protocol
 
-SPOOL = 1 << 20
 PIECE = 1 << 22
+MEMORY = 192 << 20  # bytes of arrays that wait in memory before the rest goes to temporary files
+
+
+class _Spool:
+    """Temporary files that stay in memory until all of them together hold MEMORY bytes; then each goes to disk as it grows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.held = folder, 0
+
+    def file(self) -> Any:
+        """A new one, on the disk that will hold the run."""
+        return tempfile.SpooledTemporaryFile(mode="w+b", dir=str(self.folder))
+
+    def text(self) -> Any:
+        """A new one for lines of results.csv."""
+        return tempfile.SpooledTemporaryFile(PIECE, mode="w+", encoding="utf-8", newline="", dir=str(self.folder))
+
+    def write(self, file: Any, data: Any) -> None:
+        """Append; what is already on disk stays there."""
+        self.held += len(data)
+        if self.held > MEMORY:
+            file.rollover()
+        file.write(data)
 
 
 class _ArrayWriter:
     """Appends rows of one array and keeps their digest."""
 
-    def __init__(self, where: str, spec: Array, rows: int) -> None:
-        self.where, self.spec, self.rows = where, spec, rows
+    def __init__(self, where: str, spec: Array, rows: int, spool: _Spool) -> None:
+        self.where, self.spec, self.rows, self.spool = where, spec, rows, spool
         self.per_row = spec.shape[:1] == ["case"]
-        self.file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=SPOOL)  # noqa: SIM115
+        self.file = spool.file()
         self.digest = hashlib.sha256()
         self.tail: tuple[int, ...] | None = None
         self.written = 0
@@ -56,7 +79,7 @@ class _ArrayWriter:
             self._check_finite(array)
         data = array.reshape(-1).view(np.uint8).data
         self.digest.update(data)
-        self.file.write(data)
+        self.spool.write(self.file, data)
         self.written += array.shape[0] if self.per_row else 1
         return array
 
@@ -89,13 +112,13 @@ class _ArrayWriter:
 class _BlockWriter:
     """Checks and stores the batches of one block."""
 
-    def __init__(self, name: str, protocol: Protocol, columns: list[str]) -> None:
+    def __init__(self, name: str, protocol: Protocol, columns: list[str], spool: _Spool) -> None:
         self.name, self.block = name, protocol.blocks[name]
         self.rows = protocol.row_count(name)
         self.factors = protocol.rows(name)
-        self.arrays = {a: _ArrayWriter(f"{name}/{a}", spec, self.rows) for a, spec in self.block.arrays.items()}
+        self.arrays = {a: _ArrayWriter(f"{name}/{a}", spec, self.rows, spool) for a, spec in self.block.arrays.items()}
         self.columns = columns
-        self.text = tempfile.SpooledTemporaryFile(max_size=SPOOL, mode="w+", encoding="utf-8", newline="")  # noqa: SIM115
+        self.text = spool.text()
         self.csv = csv.writer(self.text, lineterminator="\n")
         self.written = 0
         self.batches = 0
@@ -126,25 +149,27 @@ class _BlockWriter:
         return count
 
     def _lines(self, batch: Batch, stored: Mapping[str, NDArray[Any]], count: int) -> None:
-        cells: dict[str, list[Any]] = {}
+        values: dict[str, list[Any]] = {}
         for names in (batch.decisions, batch.counts):
-            for name, values in names.items():
-                cells[name] = np.asarray(values).tolist()
-        for name, values in batch.own.items():
-            cells[name] = list(values) if isinstance(values, list) else np.asarray(values).tolist()
+            for name, given in names.items():
+                values[name] = np.asarray(given).tolist()
+        for name, given in batch.own.items():
+            values[name] = list(given) if isinstance(given, list) else np.asarray(given).tolist()
         for name in batch.decisions:
-            _require(all(isinstance(v, bool) for v in cells[name]), f"{self.name}.{name}: a decision is true or false")
+            _require(all(isinstance(v, bool) for v in values[name]), f"{self.name}.{name}: a decision is true or false")
         for name in batch.counts:
-            _require(all(type(v) is int for v in cells[name]), f"{self.name}.{name}: a count is an integer")
+            _require(all(type(v) is int for v in values[name]), f"{self.name}.{name}: a count is an integer")
         for name in batch.own:
-            finite = all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in cells[name])
+            finite = all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values[name])
             _require(finite, f"{self.name}.{name}: an own metric is a finite number")
-        cells |= metrics.compute(self.block, stored)
-        first = self.written - count
-        for row in range(count):
-            line = {"block": self.name, "row": first + row, **next(self.factors)}
-            line |= {name: values[row] for name, values in cells.items()}
-            self.csv.writerow([_cell(line.get(column)) for column in self.columns])
+        values |= metrics.compute(self.block, stored)
+        factors = list(itertools.islice(self.factors, count))
+        for name in self.block.factors:
+            values[name] = [row[name] for row in factors]
+        values["block"] = [self.name] * count
+        values["row"] = list(range(self.written - count, self.written))
+        nothing = [""] * count
+        self.csv.writerows(zip(*(_cells(values[c]) if c in values else nothing for c in self.columns), strict=True))
 
     def finish(self) -> None:
         for writer in self.arrays.values():
@@ -170,7 +195,8 @@ class Writer:
     def __init__(self, protocol: Protocol, folder: Path) -> None:
         self.protocol, self.folder = protocol, folder
         self.columns = columns(protocol)
-        self.blocks = {name: _BlockWriter(name, protocol, self.columns[1:]) for name in sorted(protocol.blocks)}
+        spool = _Spool(folder.parent)
+        self.blocks = {name: _BlockWriter(name, protocol, self.columns[1:], spool) for name in sorted(protocol.blocks)}
 
     def __enter__(self) -> Writer:
         return self
@@ -324,12 +350,12 @@ def _zip(path: Path, sources: Mapping[str, bytes]) -> None:
             archive.writestr(info, content)
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value) if isinstance(value, float) else str(value)
+def _cells(values: list[Any]) -> list[str]:
+    """Values of one column as text; a column has one type, an `own` metric may mix integers and floats."""
+    kinds = set(map(type, values))
+    if kinds == {bool}:
+        return ["true" if value else "false" for value in values]
+    return values if kinds == {str} else [repr(value) for value in values]
 
 
 def _require(holds: bool, text: str) -> None:
