@@ -5,16 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from audit.findings import Damaged
 
 SMALL = 48 << 20
 """Files up to this size are held in memory; larger ones are read in pieces."""
 PIECE = 4 << 20
+ALONE = 2 << 20
+"""Files up to this size are hashed without other threads: starting them would cost more."""
 LIMITS = {"manifest.json": 32 << 20, "results.csv": 256 << 20, "sources.zip": 64 << 20}
 LIMIT = 64 << 30
+Span = tuple[int, int]
+Look = Callable[[int, memoryview], None]
 
 
 class Blob:
@@ -58,6 +63,14 @@ class Blob:
             return data
         return self._pread(offset, count)
 
+    def view(self, offset: int, count: int) -> memoryview:
+        """`count` bytes at `offset`, without a copy where the file is in memory."""
+        if self._data is not None:
+            if offset + count > len(self._data):
+                raise Damaged("S119", self.name, f"{count} bytes at {offset} are not there")
+            return memoryview(self._data)[offset : offset + count]
+        return memoryview(self._pread(offset, count))
+
     def whole(self) -> bytes:
         """All bytes."""
         return self.read(0, self.size)
@@ -75,30 +88,107 @@ class Blob:
             offset, count = offset + len(part), count - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def _into(self, buffer: bytearray, offset: int, count: int) -> memoryview:
+        """`count` bytes at `offset`, read into a buffer that is used again: fresh memory would cost as much as the reading."""
+        view = memoryview(buffer)[:count]
+        done = 0
+        while done < count:
+            try:
+                got = os.preadv(self._handle, [view[done:]], offset + done)
+            except OSError as error:
+                raise Damaged("S119", self.name, f"cannot be read at {offset + done}: {error.strerror}") from None
+            if not got:
+                raise Damaged("S119", self.name, f"ends at {offset + done}")
+            done += got
+        return view
+
     def digest(self) -> str:
         """SHA-256 of the file."""
-        return self.digests(())[0]
+        return self.digests()[0]
 
-    def digests(self, spans: Iterable[tuple[int, int]]) -> tuple[str, list[str]]:
-        """SHA-256 of the file, and of each span (offset, count) of it; a large file is read once, front to back."""
-        wanted = list(spans)
-        if self._data is not None:
-            view = memoryview(self._data)
-            return hashlib.sha256(view).hexdigest(), [hashlib.sha256(view[at : at + count]).hexdigest() for at, count in wanted]
-        from concurrent.futures import ThreadPoolExecutor
+    def digests(self, spans: Sequence[Span] = (), look: Look | None = None) -> tuple[str, list[str]]:
+        """SHA-256 of the file, and of each span (offset, count) of it, in one pass from front to back.
 
-        whole, parts = hashlib.sha256(), [hashlib.sha256() for _ in wanted]
-        queue = sorted(range(len(wanted)), key=lambda place: wanted[place], reverse=True)
+        `look(place, data)` is called with the bytes of span number `place`, piece after piece. Two threads hash, the file and the spans;
+        a piece is done with before the one after the next is read, so memory stays at three pieces.
+        """
+        whole, parts = hashlib.sha256(), [hashlib.sha256() for _ in spans]
+        if self.size <= ALONE:
+            whole.update(self.whole())
+            for place, (at, count) in enumerate(spans):
+                data = self.view(at, count)
+                parts[place].update(data)
+                if look is not None:
+                    look(place, data)
+            return whole.hexdigest(), [part.hexdigest() for part in parts]
+        queue = sorted(range(len(spans)), key=lambda place: spans[place], reverse=True)
         live: list[int] = []
-        with ThreadPoolExecutor(1) as other:
-            for start in range(0, self.size, PIECE):
-                piece = memoryview(self._pread(start, min(PIECE, self.size - start)))
-                pending = other.submit(whole.update, piece)
-                while queue and wanted[queue[-1]][0] < start + len(piece):
+        with Worker(whole.update) as file_hash, Worker(lambda item: parts[item[0]].update(item[1])) as span_hash:
+            buffers = [bytearray(PIECE) for _ in range(3)] if self._data is None else []
+            for number, start in enumerate(range(0, self.size, PIECE)):
+                count = min(PIECE, self.size - start)
+                piece = self._into(buffers[number % 3], start, count) if buffers else self.view(start, count)
+                file_hash.give(piece)
+                given = 0
+                while queue and spans[queue[-1]][0] < start + len(piece):
                     live.append(queue.pop())
                 for place in live:
-                    at, count = wanted[place]
-                    parts[place].update(piece[max(at - start, 0) : max(at + count - start, 0)])
-                live = [place for place in live if sum(wanted[place]) > start + len(piece)]
-                pending.result()
+                    at, count = spans[place]
+                    data = piece[max(at - start, 0) : max(at + count - start, 0)]
+                    span_hash.give((place, data))
+                    given += 1
+                    if look is not None:
+                        look(place, data)
+                live = [place for place in live if sum(spans[place]) > start + len(piece)]
+                file_hash.drain(1)
+                span_hash.drain(given)
         return whole.hexdigest(), [part.hexdigest() for part in parts]
+
+
+class Worker:
+    """A thread that applies a function to what it is given, in order; `drain(n)` waits until at most n items are left."""
+
+    def __init__(self, apply: Callable[[Any], None]) -> None:
+        import threading
+        from collections import deque
+
+        self._apply = apply
+        self._items: deque[Any] = deque()
+        self._open = True
+        self._change = threading.Condition()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Worker:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._change:
+            self._open = False
+            self._change.notify_all()
+        self._thread.join()
+
+    def give(self, item: Any) -> None:
+        """Append an item."""
+        with self._change:
+            self._items.append(item)
+            self._change.notify_all()
+
+    def drain(self, left: int) -> None:
+        """Wait until at most `left` items are not done."""
+        with self._change:
+            while len(self._items) > left:
+                self._change.wait()
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                while not self._items and self._open:
+                    self._change.wait()
+                if not self._items:
+                    return
+                item = self._items[0]
+            self._apply(item)
+            with self._change:
+                self._items.popleft()
+                self._change.notify_all()

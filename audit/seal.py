@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit import bundle, manifest, schema, table
-from audit.bits import decode
 from audit.files import Blob
 from audit.findings import Damaged, Findings
 from audit.h5form import Dataset, Parser
 from audit.strictjson import write
+from audit.values import Scan
 
 PIECE = 8 << 20
 """Bytes of an array that are looked at in one go."""
@@ -164,7 +164,15 @@ def _hdf5(name: str, result: Sealed, findings: Findings) -> None:
         _digest(name, blob.digest(), result.manifest, findings)
         return
     found = {(group, key): item for group, members in groups.items() for key, item in members.items()}
-    whole, parts = blob.digests([(item.offset, item.nbytes) for item in found.values()])
+    if result.plan is not None:
+        _coverage(name, groups, found, result, findings)
+    scans = _scans(found, result)
+    whole, parts = blob.digests(
+        [(item.offset, item.nbytes) for item in found.values()], lambda place, data: scans[place].feed(data) if place in scans else None
+    )
+    for place, (block, array) in enumerate(found):
+        if place in scans:
+            scans[place].report(f"{block}/{array}", found[block, array].shape, findings)
     _digest(name, whole, result.manifest, findings)
     for (group, key), item, actual in zip(found, found.values(), parts, strict=True):
         entry = declared.get(f"{group}/{key}")
@@ -177,8 +185,17 @@ def _hdf5(name: str, result: Sealed, findings: Findings) -> None:
             findings.add("S111", f"{group}/{key}", "the array's digest", entry["sha256"], actual)
     for path in sorted(declared.keys() - {"/".join(key) for key in found}):
         findings.add("S110", path, f"is not in {name}")
-    if result.plan is not None:
-        _coverage(name, groups, found, result, findings)
+
+
+def _scans(found: dict[tuple[str, str], Dataset], result: Sealed) -> dict[int, Scan]:
+    """What looks at the values of each array, by its place; arrays whose values are free are left out."""
+    scans: dict[int, Scan] = {}
+    for place, (block, array) in enumerate(found):
+        if result.plan is not None and (block, array) in result.arrays:
+            scan = Scan(result.plan.blocks[block].arrays[array])
+            if not scan.idle:
+                scans[place] = scan
+    return scans
 
 
 def _kind(item: Any) -> str:
@@ -216,21 +233,3 @@ def _coverage(name: str, groups: dict[str, Any], found: dict[tuple[str, str], Da
         if item.attributes != {"axes": " ".join(spec.axes), "unit": spec.unit}:
             findings.add("S113", where, "other attributes than axes and unit of the protocol", str(item.attributes))
         result.arrays[block, key] = (result.files[name], item)
-        _values(where, spec, *result.arrays[block, key], findings)
-
-
-def _values(where: str, spec: schema.ArraySpec, blob: Blob, item: Dataset, findings: Findings) -> None:
-    """S118: numbers that are not finite where the protocol does not allow them, booleans that are none."""
-    if spec.bits != "bool" and (spec.nan or (spec.bits == "" and item.dtype[1] != "f")):
-        return
-    for start in range(0, item.nbytes, PIECE):
-        part = np.frombuffer(blob.read(item.offset + start, min(PIECE, item.nbytes - start)), item.dtype)
-        bad = part > 1 if spec.bits == "bool" else ~np.isfinite(decode(part, spec.bits) if spec.bits else part)
-        for place in np.flatnonzero(bad):
-            at = start // part.itemsize + int(place)
-            findings.add(
-                "S118",
-                f"{where}[{','.join(str(int(axis)) for axis in np.unravel_index(at, item.shape))}]",
-                "neither 0 nor 1" if spec.bits == "bool" else "not finite",
-                part[place].item(),
-            )
