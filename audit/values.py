@@ -30,8 +30,11 @@ class Scan:
         width = self._dtype.itemsize
         if self._rest:
             lacking = width - len(self._rest)
-            self._look(self._rest + bytes(data[:lacking]))
+            self._rest += bytes(data[:lacking])
             data = data[lacking:]
+            if len(self._rest) < width:
+                return
+            self._look(self._rest)
         whole = len(data) // width * width
         self._look(data[:whole])
         self._rest = bytes(data[whole:])
