@@ -268,9 +268,15 @@ def advance(
     new = check_positions(np.arange(past.next_position, end), "positions")
     keys = np.concatenate([old, new])
     states, k, v = attend(weights, embed(weights, ids, new), visible(new, keys, window), past, counter)
+    return states, last_rows(k, v, keys, window)
+
+
+def last_rows(k: Floats, v: Floats, keys: Ints, window: int | None) -> Cache:
+    """The cache of all keys at positions `keys` (not copied), or of the last `window` of them (copied)."""
+    end = int(keys[-1]) + 1
     if window is not None and len(keys) > window:
         k, v, keys = k[:, :, -window:].copy(), v[:, :, -window:].copy(), keys[-window:].copy()  # a view would keep the dropped rows
-    return states, Cache(k, v, keys, end)
+    return Cache(k, v, keys, end)
 
 
 @cache

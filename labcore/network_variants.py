@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from labcore.network import WIDTH, Floats, Ints, Weights, check_positions, check_tokens, visible
+from labcore.network import WIDTH, Counter, Floats, Ints, Weights, check_positions, check_tokens, visible
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,10 @@ class Rows:
         return self.k[0].shape[1] if self.k else 0
 
 
-def advance(weights: Weights, tokens: Ints, conditions: Conditions, past: Rows | None = None) -> tuple[Floats, Rows]:
-    """Feed tokens [n] or [g, n] behind rows: states [g, n, d] and all rows. The rows given are not changed.
+def advance(
+    weights: Weights, tokens: Ints, conditions: Conditions, past: Rows | None = None, counter: Counter | None = None
+) -> tuple[Floats, Rows]:
+    """Feed tokens [n] or [g, n] behind rows: states [g, n, d] and all rows. The rows given are not changed; the counter counts one network.
 
     Rows made under other conditions are continued all the same, layer by layer in the order run: that is the fault to be measured.
     ValueError if there are fewer layers of rows than layers to run.
@@ -60,8 +62,11 @@ def advance(weights: Weights, tokens: Ints, conditions: Conditions, past: Rows |
             k, v = np.concatenate([past.k[place], k], axis=1), np.concatenate([past.v[place], v], axis=1)
         ks.append(k)
         vs.append(v)
-        heads = [_split(array, conditions.heads) for array in (q, k, v)]
+        heads = [split(array, conditions.heads) for array in (q, k, v)]
         scores = heads[0] @ heads[1].swapaxes(2, 3) / (WIDTH // conditions.heads) ** conditions.score_power
+        if counter is not None:
+            counter.projected_rows += 3 * len(new)
+            counter.score_elements += scores[0].size
         scores = np.where(seen, scores, -np.inf)
         scores = np.exp(scores - scores.max(axis=3, keepdims=True))
         mixed = (scores / scores.sum(axis=3, keepdims=True)) @ heads[2]
@@ -77,6 +82,7 @@ def sinusoid(positions: Ints, base: float) -> Floats:
     return table
 
 
-def _split(array: Floats, heads: int) -> Floats:
+def split(array: Floats, heads: int) -> Floats:
+    """Rows [g, n, d] as heads [g, h, n, d / h]: a view."""
     g, n, width = array.shape
     return array.reshape(g, n, heads, width // heads).swapaxes(1, 2)
