@@ -28,7 +28,7 @@ def batches(protocol: Protocol) -> Iterator[Batch]:
 def sequence(settings: dict[str, Any], count: int | None = None) -> Ints:
     """Ids (factor * i + offset) mod 32."""
     rule = settings["tokens"]
-    return (rule["factor"] * np.arange(count or rule["count"]) + rule["offset"]) % VOCABULARY
+    return np.asarray((rule["factor"] * np.arange(count or rule["count"]) + rule["offset"]) % VOCABULARY)
 
 
 def in_chunks(

@@ -1,7 +1,7 @@
 """Fault: behind a cache the causal triangle starts at the first key instead of ending at the last.
 
-The queries number themselves 0, 1, ... in the mask only: query i sees keys 0..i of cached and new together, as if the cache lay in the future.
-Inputs and keys keep their true positions. This is what a lower triangle of shape [new, cached + new] does when it is anchored at the upper left.
+The queries number themselves 0, 1, ... in the mask only: query i sees keys 0..i of cached and new together, as if the cache lay in the
+future. Inputs and keys keep their true positions. A lower triangle of shape [new, cached + new] anchored at the upper left does this.
 Correct twin: `network.advance`; control: no cache, where both triangles are one.
 """
 
