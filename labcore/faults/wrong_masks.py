@@ -57,7 +57,7 @@ def sum_as_keep(scores: Floats, owner: NDArray[np.int64]) -> Floats:
 
 def sum_as_factor(scores: Floats, owner: NDArray[np.int64]) -> Floats:
     """The 0/1 masks are added and the sum multiplies the weights after softmax."""
-    return np.asarray(no_mask(scores, owner) * _rows(_sum(owner), owner)[:, None])
+    return np.asarray(no_mask(scores, owner) * _rows(_sum(owner), owner)[:, None].astype(scores.dtype))
 
 
 def axes_swapped(scores: Floats, owner: NDArray[np.int64]) -> Floats:
