@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -48,7 +48,7 @@ class Model:
         for i in range(0, width, 2):
             angle = position / 10000.0 ** (i / width)
             code += [math.sin(angle), math.cos(angle)]
-        return scale * self.table[token] + np.array(code)
+        return np.asarray(scale * self.table[token] + np.array(code))
 
     def qkv(self, tokens: list[int], positions: list[int], scale: float = 1.0) -> list[Array]:
         """q, k, v, each [head, token, dim]."""
@@ -209,9 +209,12 @@ def many(study: Study, factors: dict[str, Any]) -> Derived:
         errors.append(float(np.abs(single - out[:, mine]).max()))
         if r:
             faulty_moved.append(float(np.abs(dense(q, new_k, new_v, faulty) - faulty_out)[:, mine].max()))
-    own = {"leak_most": [0.0], "error_most": [max(errors)], "faulty_moved_least": [min(faulty_moved)]}
     foreign = dense(q, k, np.array([np.eye(total)] * len(q)), right) * (np.array(owner)[:, None] != np.array(owner))
-    own["leak_most"] = [float(foreign.sum(axis=-1).max())]
+    own: dict[str, Sequence[float]] = {
+        "leak_most": [float(foreign.sum(axis=-1).max())],
+        "error_most": [max(errors)],
+        "faulty_moved_least": [min(faulty_moved)],
+    }
     return Derived("many", None, counts={"moved_elements": [moved]}, own=own)
 
 
@@ -229,8 +232,8 @@ def padded(study: Study, factors: dict[str, Any]) -> Derived:
         if place > i:
             return False
         if factors["extension"] == "tiled":
-            return place < lengths[r]
-        return place < lengths[to] and (factors["extension"] == "flat" or to == r)
+            return bool(place < lengths[r])
+        return bool(place < lengths[to] and (factors["extension"] == "flat" or to == r))
 
     def leak(r: int, h: int, i: int, of_padding: bool) -> float:
         if i >= lengths[r]:
@@ -284,7 +287,7 @@ def sums(study: Study, factors: dict[str, Any]) -> Derived:
 
     table = grid(one, 2, 2, 3)
     leak = grid(lambda r, h, i: math.fsum(abs(w) for j, w in enumerate(table[r, h, i]) if j // 3 != r), 2, 2, 3)
-    made_counts = {name: [int(value)] for name, value in counts.items()}
+    made_counts: dict[str, Sequence[int]] = {name: [int(value)] for name, value in counts.items()}
     return Derived("sums", None, {"coefficients": table[None], "leak": leak[None]}, counts=made_counts, own={"error": [max(errors)]})
 
 
@@ -336,7 +339,7 @@ def key_axis(study: Study, factors: dict[str, Any]) -> Derived:
             for h in range(len(q)):
                 worst = max(worst, mass(weigh(scores(q[h, start[r] + i], k[h]), seen), [o != r for o in owner]))
         as_meant += meant
-    counts = {"asked": [len(lengths)], "accepted": [accepted], "as_meant_masks": [as_meant]}
+    counts: dict[str, Sequence[int]] = {"asked": [len(lengths)], "accepted": [accepted], "as_meant_masks": [as_meant]}
     return Derived("key_axis", None, counts=counts, own={"leak_most": [worst]})
 
 
@@ -410,9 +413,8 @@ def packed(study: Study, factors: dict[str, Any]) -> Derived:
 
     first = lengths[0]
     contiguous = factors["numbering"] == "contiguous"
-    row = outputs(
-        list(range(len(owner))), [j if contiguous or j < first else j - first for j in range(len(owner))], factors["packing"] == "block"
-    )
+    positions = [j if contiguous or j < first else j - first for j in range(len(owner))]
+    row = outputs(list(range(len(owner))), positions, factors["packing"] == "block")
     single = outputs(list(range(first, len(owner))), list(range(lengths[1])), True)
     forbidden = 0 if factors["packing"] == "block" else lengths[0] * lengths[1]
     arrays = {"shared": np.array([head[first:] for head in row])[None], "by_itself": np.array(single)[None]}
@@ -435,26 +437,25 @@ def variance(study: Study, factors: dict[str, Any]) -> Derived:
         for p in range(7):
             q, k, _ = made.qkv([(a + i) % 7 for i in range(7)], [(p + i) % 7 for i in range(7)], scale)
             for h in range(len(q)):
-                own, cross = scores(q[h, 6], k[h]), scores(q[h, 6], other[h])
+                mine, cross = scores(q[h, 6], k[h]), scores(q[h, 6], other[h])
                 for state, row in enumerate(
-                    (weigh(own, [True] * 7), weigh(cross + own, [j >= 7 for j in range(14)])[7:], weigh(cross + own, [True] * 14)[7:])
+                    (weigh(mine, [True] * 7), weigh(cross + mine, [j >= 7 for j in range(14)])[7:], weigh(cross + mine, [True] * 14)[7:])
                 ):
                     rows.setdefault((a, p, state), []).append(row)
     data = {cell: np.array(value) for cell, value in rows.items()}  # [head, key]
-    grand = sum(data.values()) / len(data)
+    grand = np.mean(list(data.values()), axis=0)
     total = math.fsum(float(((d - grand) ** 2).sum()) for d in data.values())
     shares = []
     for axis in range(3):
         between = 0.0
         for level in {cell[axis] for cell in data}:
             group = [d for cell, d in data.items() if cell[axis] == level]
-            between += len(group) * float(((sum(group) / len(group) - grand) ** 2).sum())
+            between += len(group) * float(((np.mean(group, axis=0) - grand) ** 2).sum())
         shares.append(between / total)
     near = [float(d[:, 5] @ np.ones(len(d)) + d[:, 6] @ np.ones(len(d))) / len(d) for cell, d in data.items() if cell[2] == 0]
-    own = dict(zip(("token_share", "position_share", "state_share"), ([share] for share in shares), strict=True))
-    own["mixed_share"] = [1 - math.fsum(shares)]
-    own["neighbour_weight"] = [math.fsum(near) / len(near)]
-    return Derived("variance", None, own=own)
+    values = [*shares, 1 - math.fsum(shares), math.fsum(near) / len(near)]
+    names = ("token_share", "position_share", "state_share", "mixed_share", "neighbour_weight")
+    return Derived("variance", None, own={name: [value] for name, value in zip(names, values, strict=True)})
 
 
 def domains(study: Study, factors: dict[str, Any]) -> Derived:
