@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from labcore.figures import COLOUR, LINE, MARKER, MORE, PAGE_WIDTH, with_zero, zero_log_axis
+from labcore.figures import COLOUR, LINE, MARKER, MORE, PAGE_WIDTH, with_zero
 from labcore.sealed import Sealed
 
 PANELS = (("leak_max", "largest leak"), ("error", "largest change of the output"), ("entropy_mean", "mean position entropy (nats)"))
@@ -31,7 +31,7 @@ def metrics(run: Sealed) -> Figure:
             axis.set_xscale("log")
             axis.set_xlim(4e-5, 20)
             axis.axvline(1e-4, color="#999999", linewidth=0.6)
-            axis.set_xticks([1e-4, 1e-3, 1e-2, 1e-1, 1, 10], ["exactly\n0", "$10^{-3}$", "$10^{-2}$", "0.1", "1", "10"])
+            axis.set_xticks([1e-4, 1e-2, 1e-1, 1, 10], ["exactly 0", "0.01", "0.1", "1", "10"])
             axis.minorticks_off()
         axis.set_xlabel(label)
     axes[0].set_yticks(range(len(conditions)), [c.replace("_", " ") for c in conditions])
@@ -50,17 +50,14 @@ def broadcast(run: Sealed) -> Figure:
         "padded_on_query_axis": (COLOUR["reference"], "s", ":"),
         "owner_as_heads": (MORE[0], "D", "--"),
     }
+    rows = list(zip(table["variant"], table["difference"], table["leak_mean"], strict=True))
     for variant, (colour, marker, line) in looks.items():
-        means = []
-        for difference in differences:
-            keep = [
-                i for i, (v, d) in enumerate(zip(table["variant"], table["difference"], strict=True)) if (v, d) == (variant, difference)
-            ]
-            means.append(float(np.mean([table["leak_mean"][i] for i in keep])))
-        axis.plot(
-            range(len(differences)), with_zero(means, 1e-3), color=colour, marker=marker, linestyle=line, label=variant.replace("_", " ")
-        )
-    zero_log_axis(axis, [1.0], 1e-3)
+        means = [float(np.mean([leak for v, d, leak in rows if (v, d) == (variant, difference)])) for difference in differences]
+        label = variant.replace("_", " ")
+        axis.plot(range(len(differences)), with_zero(means, 1e-3), color=colour, marker=marker, linestyle=line, label=label)
+    axis.set_yscale("log")
+    axis.set_yticks([1e-3, 1e-2, 1e-1, 1], ["exactly 0", "0.01", "0.1", "1"])
+    axis.minorticks_off()
     axis.set_xticks(range(len(differences)), differences)
     axis.set_xlabel("difference of lengths in the batch (tokens)")
     axis.set_ylabel("mean weight on foreign slots")
