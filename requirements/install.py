@@ -105,7 +105,8 @@ def pip(arguments: list[str]) -> subprocess.CompletedProcess[str]:
 
 def reason(output: str) -> str:
     """The line of pip's output that says why."""
-    if "Failed to establish a new connection" in output or "Temporary failure in name resolution" in output:
+    # pip, told to be quiet, says no more than this where it reached nothing at all.
+    if any(text in output for text in ("Failed to establish a new connection", "name resolution", "from versions: none")):
         return "no network: the package registry cannot be reached"
     if "No space left on device" in output:
         return "no space left on the disk"
