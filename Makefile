@@ -7,7 +7,7 @@ SETUP = @command -v $(PYTHON) >/dev/null 2>&1 || { echo "make: $(PYTHON) not fou
 EXPERIMENT = @test -n "$(EXP)" || { echo "make $@: which experiment? Say for example: make $@ EXP=06" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run audit protocol figure keep diff replicate list new test bench campaign clean lock format readme
+.PHONY: help run audit protocol figure keep freeze verify cite key diff replicate list new oracles test bench campaign clean lock format readme
 
 help:  ## print these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,14 +36,35 @@ keep:  ## make a verified confirmatory run the kept one: make keep EXP=06 [RUN=.
 	$(SETUP)
 	@$(PY) -m labcore keep "$(EXP)" $(if $(RUN),--run "$(RUN)") $(if $(WHY),--why "$(WHY)")
 
-diff:  ## compare two runs: make diff A=06/1a2b B=path/of/a/run
+freeze:  ## freeze a run into one citable archive: make freeze EXP=06 [RUN=...] [KEY=private key or default] [DRAFT=1]
+	$(EXPERIMENT)
+	$(SETUP) $(if $(KEY),sign)
+	@$(PY) -m labcore freeze "$(EXP)" $(if $(RUN),--run "$(RUN)") $(if $(DRAFT),--draft) \
+		$(if $(KEY),$(if $(filter default,$(KEY)),--sign,--key "$(KEY)")) $(ARGS)
+
+verify:  ## check an archive from anyone: make verify FILE=... [SHA256=...] [SWHID=...] [KEY=public key] [SIGNED=1]
+	@test -n "$(FILE)" || { echo "make $@: which archive? Say for example: make $@ FILE=evidence/archives/NAME.tar" >&2; exit 2; }
+	$(SETUP) sign
+	@$(PY) -m labcore verify "$(FILE)" $(if $(SHA256),--sha256 "$(SHA256)") $(if $(SWHID),--swhid "$(SWHID)") \
+		$(if $(KEY),--key "$(KEY)") $(if $(SIGNED),--signed)
+
+cite:  ## print how to cite an archive: make cite EXP=06 [RUN=...] or make cite FILE=...
+	@test -n "$(EXP)$(FILE)" || { echo "make $@: which experiment? Say for example: make $@ EXP=06" >&2; exit 2; }
+	$(SETUP)
+	@$(PY) -m labcore cite $(if $(FILE),--file "$(FILE)","$(EXP)") $(if $(RUN),--run "$(RUN)") $(ARGS)
+
+key:  ## make a key pair for signing archives, the private key outside of the repository: make key [NAME=...] [KEY=path]
+	$(SETUP) sign
+	@$(PY) -m labcore key $(if $(NAME),"$(NAME)") $(if $(KEY),--key "$(KEY)")
+
+diff:  ## compare two runs or archives: make diff A=06/1a2b B=path/of/a/run
 	$(SETUP)
 	@$(PY) -m labcore diff "$(A)" "$(B)"
 
-replicate:  ## run the archived sources of a kept run in a fresh environment: make replicate EXP=06 [RUN=...]
-	$(EXPERIMENT)
+replicate:  ## run archived sources in a fresh environment and compare: make replicate EXP=06 [RUN=...] or FILE=archive
+	@test -n "$(EXP)$(FILE)" || { echo "make $@: which experiment? Say for example: make $@ EXP=06" >&2; exit 2; }
 	$(SETUP)
-	@$(PY) -m labcore replicate "$(EXP)" $(if $(RUN),--run "$(RUN)")
+	@$(PY) -m labcore replicate $(if $(FILE),--file "$(FILE)","$(EXP)") $(if $(RUN),--run "$(RUN)") $(ARGS)
 
 list:  ## list the experiments, their kept runs and verdicts
 	$(SETUP)
@@ -55,9 +76,13 @@ new:  ## write the skeleton of a new experiment: make new EXP=23_name
 	@$(PY) -m labcore new "$(EXP)"
 
 test:  ## install the rest, lint, type-check and run all tests
-	$(SETUP) test torch tokenizers
+	$(SETUP) test torch tokenizers sign
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
 	@$(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+
+oracles:  ## check archives with other people's validators (an environment of its own, not part of make test)
+	$(SETUP) test sign oracles
+	@.venv-oracles/bin/python tools/oracles.py $(ARGS)
 
 bench:  ## measure speed and memory as ratios inside one run
 	$(SETUP) test

@@ -18,6 +18,8 @@ ALONE = 2 << 20
 """Files up to this size are hashed without other threads: starting them would cost more."""
 LIMITS = {"manifest.json": 32 << 20, "results.csv": 256 << 20, "sources.zip": 64 << 20}
 LIMIT = 64 << 30
+GIVEN: dict[Path, tuple[int, int, int, str]] = {}
+"""Files that stand inside another file, already opened and hashed by the caller: path -> (descriptor, offset, size, SHA-256)."""
 Span = tuple[int, int]
 Look = Callable[[int, memoryview], None]
 
@@ -28,7 +30,20 @@ class Blob:
     def __init__(self, path: Path) -> None:
         self.name = path.name
         self._data: bytes | None = None
-        self._handle = -1
+        self._handle, self._start, self._known = -1, 0, ""
+        if path in GIVEN:
+            descriptor, self._start, self.size, self._known = GIVEN[path]
+            self._handle = os.dup(descriptor)
+        else:
+            self._open(path)
+        limit = LIMITS.get(self.name, LIMIT)
+        if self.size > limit:
+            self.close()
+            raise Damaged("S119", self.name, f"{self.size} bytes, the limit is {limit}")
+        if self.size <= SMALL:
+            self._data = self._pread(0, self.size)
+
+    def _open(self, path: Path) -> None:
         try:
             self._handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
@@ -38,12 +53,6 @@ class Blob:
         if not stat.S_ISREG(info.st_mode):
             self.close()
             raise Damaged("S119", self.name, "not a regular file")
-        limit = LIMITS.get(self.name, LIMIT)
-        if self.size > limit:
-            self.close()
-            raise Damaged("S119", self.name, f"{self.size} bytes, the limit is {limit}")
-        if self.size <= SMALL:
-            self._data = self._pread(0, self.size)
 
     def close(self) -> None:
         """Close the file; the bytes of a small one stay."""
@@ -79,7 +88,7 @@ class Blob:
         parts = []
         while count > 0:
             try:
-                part = os.pread(self._handle, min(count, PIECE), offset)
+                part = os.pread(self._handle, min(count, PIECE), self._start + offset)
             except OSError as error:
                 raise Damaged("S119", self.name, f"cannot be read at {offset}: {error.strerror}") from None
             if not part:
@@ -94,7 +103,7 @@ class Blob:
         done = 0
         while done < count:
             try:
-                got = os.preadv(self._handle, [view[done:]], offset + done)
+                got = os.preadv(self._handle, [view[done:]], self._start + offset + done)
             except OSError as error:
                 raise Damaged("S119", self.name, f"cannot be read at {offset + done}: {error.strerror}") from None
             if not got:
@@ -110,7 +119,8 @@ class Blob:
         """SHA-256 of the file, and of each span (offset, count) of it, in one pass from front to back.
 
         `look(place, data)` is called with the bytes of span number `place`, piece after piece. Two threads hash, the file and the spans;
-        a piece is done with before the one after the next is read, so memory stays at three pieces.
+        a piece is done with before the one after the next is read, so memory stays at three pieces. A digest that the caller knows
+        is not computed again; the spans are then shared by both threads.
         """
         whole, parts = hashlib.sha256(), [hashlib.sha256() for _ in spans]
         if self.size <= ALONE:
@@ -123,26 +133,33 @@ class Blob:
             return whole.hexdigest(), [part.hexdigest() for part in parts]
         queue = sorted(range(len(spans)), key=lambda place: spans[place], reverse=True)
         live: list[int] = []
-        with Worker(whole.update) as file_hash, Worker(lambda item: parts[item[0]].update(item[1])) as span_hash:
+
+        def update(item: tuple[int, memoryview]) -> None:
+            (whole if item[0] < 0 else parts[item[0]]).update(item[1])
+
+        with Worker(update) as file_hash, Worker(update) as span_hash:
             buffers = [bytearray(PIECE) for _ in range(3)] if self._data is None else []
             for number, start in enumerate(range(0, self.size, PIECE)):
                 count = min(PIECE, self.size - start)
                 piece = self._into(buffers[number % 3], start, count) if buffers else self.view(start, count)
-                file_hash.give(piece)
-                given = 0
+                given = [0, 0]
+                if not self._known:
+                    file_hash.give((-1, piece))
+                    given[0] += 1
                 while queue and spans[queue[-1]][0] < start + len(piece):
                     live.append(queue.pop())
                 for place in live:
                     at, count = spans[place]
                     data = piece[max(at - start, 0) : max(at + count - start, 0)]
-                    span_hash.give((place, data))
-                    given += 1
+                    other = place % 2 if self._known else 1
+                    (file_hash, span_hash)[other].give((place, data))
+                    given[other] += 1
                     if look is not None:
                         look(place, data)
                 live = [place for place in live if sum(spans[place]) > start + len(piece)]
-                file_hash.drain(1)
-                span_hash.drain(given)
-        return whole.hexdigest(), [part.hexdigest() for part in parts]
+                file_hash.drain(given[0])
+                span_hash.drain(given[1])
+        return self._known or whole.hexdigest(), [part.hexdigest() for part in parts]
 
 
 class Worker:

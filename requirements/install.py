@@ -1,6 +1,7 @@
 """Make `.venv` hold what a make target needs: `python3 requirements/install.py [--experiment NN] [SET ...]`.
 
-Sets: run (always), test, torch, tokenizers. With --experiment, torch and tokenizers are added where that experiment imports them.
+Sets: run (always), test, torch, tokenizers, sign; oracles goes into `.venv-oracles`. With --experiment, torch and tokenizers are
+added where that experiment imports them.
 Only the standard library is used. Each set is installed from its hashed lock by pip, once, until its lock changes.
 PyTorch itself is installed by version without hashes: its wheels differ between places.
 """
@@ -20,10 +21,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 VENV = ROOT / ".venv"
-PYTHON = VENV / "bin" / "python"
 TORCH = "torch==2.13.0"
-SETS = ("run", "test", "torch", "tokenizers")
+SETS = ("run", "test", "torch", "tokenizers", "sign", "oracles")
 OPTIONAL = ("torch", "tokenizers")
+APART = {"oracles": ROOT / ".venv-oracles"}
 
 
 def main() -> int:
@@ -75,21 +76,23 @@ def folder(experiment: str) -> str:
 
 def install(name: str) -> bool:
     """Install one set unless its stamp says that this lock is installed."""
+    place = APART.get(name, VENV)
+    python = place / "bin" / "python"
     lock = HERE / f"{name}.lock"
     digest = hashlib.sha256(lock.read_bytes() + (HERE / "build.lock").read_bytes() + TORCH.encode()).hexdigest()
-    stamp = VENV / f".{name}"
-    if stamp.is_file() and stamp.read_text() == digest and PYTHON.exists():
+    stamp = place / f".{name}"
+    if stamp.is_file() and stamp.read_text() == digest and python.exists():
         return True
-    print(f"installing {name} into .venv ...", flush=True)
-    if not PYTHON.exists():
-        shutil.rmtree(VENV, ignore_errors=True)
-        venv.create(VENV, with_pip=True)
+    print(f"installing {name} into {place.name} ...", flush=True)
+    if not python.exists():
+        shutil.rmtree(place, ignore_errors=True)
+        venv.create(place, with_pip=True)
     hashed = ["--require-hashes", "--no-deps"]
     steps = [[*hashed, "-r", str(HERE / "build.lock")], [*hashed, "--no-build-isolation", "-r", str(lock)]]
     if name == "torch":
         steps.append(["--no-deps", TORCH])
     for step in steps:
-        done = pip(step)
+        done = pip(python, step)
         if done.returncode:
             say(f"pip could not install {name}: {reason(done.stderr)}")
             return False
@@ -97,9 +100,9 @@ def install(name: str) -> bool:
     return True
 
 
-def pip(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run the venv's pip, its output kept for the one line of a failure."""
-    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", *arguments]
+def pip(python: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a venv's pip, its output kept for the one line of a failure."""
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from labcore.cli import ROOT
@@ -15,13 +17,30 @@ from labcore.workspace import Workspace
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Options of `labcore diff`."""
-    parser.add_argument("a", help="a run's folder, or NN/RUN such as 06/1a2b")
+    parser.add_argument("a", help="a run's folder, an archive, or NN/RUN such as 06/1a2b")
     parser.add_argument("b", help="the other one")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Print the outcome of every array."""
-    a, b = (Sealed(find(Workspace(ROOT), text)) for text in (arguments.a, arguments.b))
+    workspace = Workspace(ROOT)
+    with sealed(workspace, arguments.a) as a, sealed(workspace, arguments.b) as b:
+        return _print(a, b)
+
+
+@contextmanager
+def sealed(workspace: Workspace, text: str) -> Iterator[Sealed]:
+    """The run that a text names; an archive's is checked first, and there while the block lasts."""
+    if Path(text).is_file():
+        from labcore.verification import run_of
+
+        with run_of(workspace, Path(text)) as run:
+            yield run
+    else:
+        yield Sealed(find(workspace, text))
+
+
+def _print(a: Sealed, b: Sealed) -> int:
     result = compare(a, b)
     print(f"{a.manifest['experiment']} {a.manifest['run']} against {b.manifest['experiment']} {b.manifest['run']}: {result.outcome}")
     print("\n".join(f"  {line}" for line in result.lines))
@@ -38,4 +57,4 @@ def find(workspace: Workspace, text: str) -> Path:
     experiment, slash, run = text.partition("/")
     if slash and not path.exists():
         return workspace.run(workspace.find(experiment), run)
-    raise Refused(f"got {text!r}; wanted a run's folder, or NN/RUN such as 06/1a2b")
+    raise Refused(f"got {text!r}; wanted a run's folder, an archive, or NN/RUN such as 06/1a2b")

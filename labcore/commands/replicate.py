@@ -25,14 +25,24 @@ from labcore.workspace import Workspace, clear_leftovers, growing, machine_error
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Options of `labcore replicate`."""
-    parser.add_argument("experiment", help="number or name, such as 06")
+    parser.add_argument("experiment", nargs="?", help="number or name, such as 06")
+    parser.add_argument("--file", type=Path, help="an archive, instead of an experiment: replicates from it alone")
     parser.add_argument("--run", help="a run's name, or its beginning; default: the kept run")
     parser.add_argument("--here", action="store_true", help="use the present environment instead of a fresh one")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Replicate a run of the tree."""
+    """Replicate a run of the tree, or of an archive that was VERIFIED first."""
     workspace = Workspace(ROOT)
+    if bool(arguments.file) == bool(arguments.experiment):
+        raise Refused("replicate: say which experiment (make replicate EXP=06), or which archive (FILE=...)")
+    if arguments.file:
+        from labcore.verification import run_of
+
+        with machine_errors(workspace.local):
+            clear_leftovers(workspace)
+            with run_of(workspace, arguments.file) as original:
+                return replicate(workspace, original, here=arguments.here)
     experiment = workspace.find(arguments.experiment)
     run = workspace.run(experiment, arguments.run) if arguments.run else workspace.kept(experiment)
     if run is None:

@@ -1,0 +1,384 @@
+"""Check an archive from anyone, step by step, and lend its run's folder to who asked.
+
+Nothing in it is executed; nothing is opened before its digest matched; nothing is written outside of a temporary place that the next
+start clears if this process is killed. A step that cannot be done says `not checked`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labcore import attest, bag, canonical, confined, contents, ledger, passing, swhid, tape
+from labcore.errors import FINDING, GOOD, Refused
+from labcore.metadata import Facts
+from labcore.sealed import Sealed
+from labcore.workspace import Workspace, growing
+
+BIG = 256 << 20
+"""Archives above this size get their SWHID computed only where one is asked for: it costs one more digest of every byte."""
+MALFORMED = {"S103", "S104", "S106", "S108", "S113", "S119"}
+"""The auditor's rules on form: evidence that breaks them is refused rather than judged."""
+
+
+@dataclass
+class Wanted:
+    """What the caller holds against the archive: digests from a citation, further public keys, a signature required."""
+
+    sha256: str = ""
+    swhid: str = ""
+    keys: list[Path] = field(default_factory=list)
+    signed: bool = False
+
+
+@dataclass
+class Checked:
+    """What the steps gave. steps: (step, text); findings: what is wrong. folder: the run's folder, while it is lent."""
+
+    path: Path
+    steps: list[tuple[str, str]] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    sha256: str = ""
+    swhid: str = ""
+    signature: str = "not checked"
+    facts: Facts | None = None
+    folder: Path | None = None
+    members: dict[str, tape.Member] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        return "NOT VERIFIED" if self.findings else "VERIFIED"
+
+    @property
+    def code(self) -> int:
+        return FINDING if self.findings else GOOD
+
+    def say(self, step: str, text: str) -> None:
+        self.steps.append((step, text))
+
+    def find(self, step: str, text: str) -> None:
+        self.findings.append(text)
+        self.say(step, text)
+
+
+class _Members:
+    """The archive's members as a bag's files; digests come from the one pass."""
+
+    def __init__(self, where: str, members: Mapping[str, tape.Member], digests: passing.Digests, top: str) -> None:
+        self.where, self.members, self.digests, self.top = where, members, digests, top
+
+    def names(self) -> list[str]:
+        return [name[len(self.top) + 1 :] for name in self.members]
+
+    def read(self, name: str) -> bytes:
+        data = self.digests.held.get(f"{self.top}/{name}")
+        if data is None:
+            raise Refused(f"{self.where}: {name}: {self.size(name)} bytes; at most {passing.HELD} are read of a file of this kind")
+        return data
+
+    def digest(self, name: str, algorithm: str) -> str:
+        assert algorithm == "sha256"
+        return self.digests.members[f"{self.top}/{name}"]
+
+    def size(self, name: str) -> int:
+        return self.members[f"{self.top}/{name}"].size
+
+
+@contextmanager
+def opened(workspace: Workspace, path: Path, wanted: Wanted | None = None, *, whole: bool = False) -> Iterator[Checked]:
+    """Check an archive; inside the block, `folder` holds its run. whole: large files too (they are judged in place otherwise).
+
+    Raises Refused where the archive is malformed. Findings do not raise: look at `findings` before using `folder`.
+    """
+    wanted = wanted or Wanted()
+    checked = Checked(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise Refused(f"{path}: no such file; wanted an archive, such as those in evidence/archives/") from None
+    try:
+        before = os.fstat(descriptor)
+        with growing(workspace.local / "archives") as place:
+            _check(workspace, checked, descriptor, place, wanted)
+            passing.unchanged(before, descriptor, path.name)
+            if whole and checked.folder is not None:
+                _complete(checked, descriptor)
+                passing.unchanged(before, descriptor, path.name)
+            yield checked
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def run_of(workspace: Workspace, path: Path) -> Iterator[Sealed]:
+    """The run in an archive, for programs that use it: refused unless the archive is VERIFIED. Says who signed it."""
+    with opened(workspace, path, whole=True) as checked:
+        if checked.findings or checked.folder is None:
+            raise Refused(f"{path.name}: NOT VERIFIED, so nothing of it is used: {(checked.findings or ['not judged'])[0]}")
+        print(f"{path.name}: VERIFIED, {checked.signature}; sha256:{checked.sha256}", flush=True)
+        yield Sealed(checked.folder)
+
+
+def _check(workspace: Workspace, checked: Checked, descriptor: int, place: Path, wanted: Wanted) -> None:
+    where = checked.path.name
+    members, date = tape.read(descriptor, where)
+    top = _top(members, where)
+    size = os.fstat(descriptor).st_size
+    blobs = size <= BIG or bool(wanted.swhid)
+    digests = passing.digests(descriptor, members, where, blobs=blobs)
+    checked.members, checked.sha256 = {member.name: member for member in members}, digests.sha256
+    checked.say("archive", f"sha256:{digests.sha256}, {size} bytes, {len(members)} files")
+    if wanted.sha256 and wanted.sha256.removeprefix("sha256:").lower() != digests.sha256:
+        checked.find("archive", f"{where}: its SHA-256 is not the wanted {wanted.sha256[:80]}")
+    files = _Members(where, checked.members, digests, top)
+    payload = _bag(checked, files, where)
+    if checked.findings:
+        checked.say("audit", "not checked: the archive's bytes are not those that were frozen")
+        return
+    _identity(checked, digests, top, wanted, where)
+    _judge(checked, descriptor, place, files, payload, top, size, date)
+    if checked.facts is not None:
+        _signature(workspace, checked, wanted)
+        _ledger(workspace, checked)
+        _installed(workspace, checked, files)
+    if wanted.signed and checked.signature != "signed":
+        checked.find("signature", f"{where}: {checked.signature}; a signature by a trusted key was asked for")
+
+
+def _top(members: list[tape.Member], where: str) -> str:
+    tops = {member.name.partition("/")[0] for member in members}
+    if len(tops) != 1 or any("/" not in member.name for member in members):
+        raise Refused(f"{where}: got the top folders {', '.join(sorted(tops)[:3])}; wanted one folder that holds everything")
+    top = tops.pop()
+    if not contents.TOP.fullmatch(top):
+        raise Refused(f"{where}: got the top folder {top!r}; wanted <experiment>-<run>")
+    return top
+
+
+def _bag(checked: Checked, files: _Members, where: str) -> dict[str, tuple[int, str]]:
+    """The archive's own rules on tag files, then the standard's; the payload as path -> size, SHA-256."""
+    names = set(files.names())
+    tags = {name for name in names if not name.startswith("data/")}
+    if "fetch.txt" in tags:
+        raise Refused(f"{where}: fetch.txt: an archive is whole; nothing of it lies elsewhere")
+    if "bagit.txt" in tags and not tags & {"manifest-sha256.txt", "manifest-sha512.txt"}:
+        found = ", ".join(sorted(name for name in tags if "manifest" in name)) or "none"
+        raise Refused(f"{where}: got the manifests {found}; wanted manifest-sha256.txt")
+    if "manifest-sha256.txt" in tags and "tagmanifest-sha256.txt" not in tags:
+        raise Refused(f"{where}: tagmanifest-sha256.txt: is missing, so that the tag files are not covered")
+    for name in sorted(tags - set(contents.TAGS)):
+        raise Refused(f"{where}: {name}: is no tag file of an archive of format {contents.FORMAT}")
+    if "bagit.txt" in tags and files.read("bagit.txt").startswith(b"BagIt-Version: 0."):
+        raise Refused(f"{where}: bagit.txt: an archive is a BagIt 1.0 bag")
+    try:
+        found_bag = bag.check(files, where)
+    except bag.Mismatch as error:
+        checked.find("bag", str(error))
+        return {}
+    for name in sorted({"bag-info.txt", "bagit.txt"} - found_bag.tags.keys()):
+        raise Refused(f"{where}: {name}: is not covered by tagmanifest-sha256.txt")
+    payload = {name[5:]: (files.size(name), digest) for name, digest in found_bag.payload.items()}
+    checked.say("bag", f"BagIt 1.0: {len(payload)} payload files and {len(tags)} tag files, every SHA-256")
+    return payload
+
+
+def _identity(checked: Checked, digests: passing.Digests, top: str, wanted: Wanted, where: str) -> None:
+    if not digests.blobs:
+        checked.say("swhid", "not checked: a large archive; SWHID=... asks for it")
+        return
+    checked.swhid = swhid.directory({name[len(top) + 1 :]: blob for name, blob in digests.blobs.items()})
+    if wanted.swhid and wanted.swhid != checked.swhid:
+        checked.find("swhid", f"{where}: its tree is {checked.swhid}, not the wanted {wanted.swhid[:80]}")
+    else:
+        checked.say("swhid", checked.swhid)
+
+
+def _judge(
+    checked: Checked, descriptor: int, place: Path, files: _Members, payload: dict[str, tuple[int, str]], top: str, size: int, date: int
+) -> None:
+    """Lay out the run's folder, let the confined child audit it, and compare all that follows from manifest and audit."""
+    where = checked.path.name
+    match = contents.TOP.fullmatch(top)
+    assert match
+    experiment, run = match[1], match[2]
+    inner = f"{experiment}/{run}/"
+    manifest = _json(files, f"data/{inner}sealed/manifest.json", payload, where)
+    described = _json(files, "data/archive.json", payload, where)
+    if described.get("format") != contents.FORMAT:
+        raise Refused(f"{where}: data/archive.json: format {str(described.get('format'))[:40]!r}; this suite reads {contents.FORMAT}")
+    if not isinstance(manifest.get("files"), dict):
+        raise Refused(f"{where}: data/{inner}sealed/manifest.json: no list of files")
+    contents.check_payload(payload, manifest, experiment, run, where)
+    stored = _json(files, f"data/{inner}audit.json", payload, where)
+    folder = place / experiment / run
+    given: dict[str, tuple[int, int, str]] = {}
+    for name, (count, digest) in payload.items():
+        if not name.startswith(inner):
+            continue
+        target = folder / name[len(inner) :]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        data = files.digests.held.get(f"{top}/data/{name}")
+        target.write_bytes(data or b"")
+        if data is None:
+            given[name[len(inner) :]] = (checked.members[f"{top}/data/{name}"].offset, count, digest)
+    answer = confined.judge(folder, given, descriptor, where, size)
+    document = answer["document"]
+    malformed = [finding for finding in document["findings"] if finding["rule"] in MALFORMED]
+    if malformed:
+        first = malformed[0]
+        raise Refused(f"{where}: {first['where']}: {first['text']} ({first['rule']})")
+    for name, reason in answer["hdf5"].items():
+        if reason:
+            checked.find("hdf5", f"{where}: {name}: {reason}")
+    if answer["hdf5"] and not checked.findings:
+        checked.say("hdf5", f"{', '.join(sorted(answer['hdf5']))}: canonical bytes")
+    _audited(checked, document, stored, where)
+    if not checked.findings and canonical.dumps({**document, "auditor": stored["auditor"]}) != files.read(f"data/{inner}audit.json"):
+        checked.find("audit", f"{where}: audit.json: not in canonical form")
+    if stored.get("auditor") != {"version": _text(described, "auditor", "version")}:
+        checked.find("audit", f"{where}: audit.json: another auditor than archive.json names")
+    checked.folder = folder
+    if document["verdict"] != "VERIFIED" and not manifest.get("protocol"):
+        return
+    _follows(checked, files, payload, manifest, document, described, top, date)
+
+
+def _json(files: _Members, name: str, payload: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if name[5:] not in payload:
+        raise Refused(f"{where}: {name}: is missing; an archive of format {contents.FORMAT} holds it")
+    value = canonical.loads(files.read(name), f"{where}: {name}")
+    if not isinstance(value, dict):
+        raise Refused(f"{where}: {name}: wanted a JSON object")
+    return value
+
+
+def _audited(checked: Checked, document: Mapping[str, Any], stored: Mapping[str, Any], where: str) -> None:
+    levels = [level for level in "1234" if document["levels"][level] == "checked"]
+    for finding in document["findings"]:
+        if finding["severity"] == "error":
+            checked.findings.append(f"{where}: {finding['where']}: {finding['text']} ({finding['rule']})")
+    auditor = document["auditor"]["version"]
+    checked.say("audit", f"{document['verdict']}: levels {', '.join(levels)} by auditor {auditor}, {len(document['findings'])} findings")
+    same = {key for key in document if document[key] == stored.get(key)} | {"auditor"}
+    for key in sorted((document.keys() | stored.keys()) - same):
+        checked.find("audit", f"{where}: audit.json: its {key} is not what the auditor finds")
+        return
+
+
+def _follows(
+    checked: Checked,
+    files: _Members,
+    payload: dict[str, tuple[int, str]],
+    manifest: dict[str, Any],
+    document: dict[str, Any],
+    described: dict[str, Any],
+    top: str,
+    date: int,
+) -> None:
+    """Everything that follows from manifest and audit must be, to the byte, what freezing writes."""
+    where = checked.path.name
+    facts_audit = {**document, "auditor": {"version": _text(described, "auditor", "version")}}
+    draft = described.get("draft")
+    if not isinstance(draft, list) or not all(isinstance(reason, str) for reason in draft):
+        raise Refused(f"{where}: data/archive.json: draft is no list of reasons")
+    sealed = f"{manifest['experiment']}/{manifest['run']}/sealed/"
+    facts = Facts(manifest, facts_audit, _tree(checked, files, f"data/{sealed}", _text(described, "sealed", "swhid")), draft)
+    others = {name: entry for name, entry in payload.items() if name not in contents.GENERATED}
+    auditor = _tree(checked, files, "data/auditor/", _text(described, "auditor", "swhid"))
+    wanted = {f"data/{name}": data for name, data in contents.generated(facts, others, auditor).items()}
+    wanted |= contents.tag_files(facts, {f"data/{name}": entry for name, entry in payload.items()})
+    for name, data in sorted(wanted.items()):
+        if name[5:] not in payload and name.startswith("data/"):
+            raise Refused(f"{where}: {name}: is missing; an archive of format {contents.FORMAT} holds it")
+        if files.read(name) != data:
+            checked.find("metadata", f"{where}: {name}: is not what freezing this run writes")
+    if contents.top(facts) != top:
+        checked.find("metadata", f"{where}: the top folder is {top}; this run freezes as {contents.top(facts)}")
+    if date != contents.seconds(facts):
+        checked.find("metadata", f"{where}: the members' date is not the run's end")
+    if not draft and (manifest["kind"] != "confirmatory" or document["verdict"] != "VERIFIED"):
+        checked.find("metadata", f"{where}: not marked as a draft, though it is {manifest['kind']} and {document['verdict']}")
+    if not checked.findings:
+        checked.say("metadata", f"{len(wanted)} files follow from manifest and audit, to the byte")
+    for reason in draft:
+        checked.say("draft", reason)
+    checked.facts = facts
+
+
+def _text(value: Mapping[str, Any], part: str, key: str) -> str:
+    inner = value.get(part)
+    return str(inner.get(key, "")) if isinstance(inner, dict) else ""
+
+
+def _tree(checked: Checked, files: _Members, prefix: str, stated: str) -> str:
+    """The SWHID of a folder in the archive; as it is stated where blobs were not computed."""
+    start = f"{files.top}/{prefix}"
+    blobs = {name[len(start) :]: blob for name, blob in files.digests.blobs.items() if name.startswith(start)}
+    return swhid.directory(blobs) if blobs else stated
+
+
+def _signature(workspace: Workspace, checked: Checked, wanted: Wanted) -> None:
+    assert checked.facts is not None
+    facts = checked.facts
+    keys = [*sorted((workspace.evidence / "keys").glob("*.pub")), *wanted.keys]
+    envelope = checked.path.with_name(checked.path.name + attest.SUFFIX)
+    result = attest.check(envelope, keys, checked.path.name, checked.sha256)
+    checked.signature = result.state
+    if result.state == "wrong":
+        checked.find("signature", result.text)
+        return
+    if result.statement is not None:
+        own = attest.predicate(facts.manifest, facts.audit, facts.draft, checked.swhid, contents.FORMAT)
+        keys_wrong = [key for key in sorted(own.keys() | result.statement.keys()) if own.get(key) != result.statement.get(key)]
+        if not checked.swhid and "swhid" in keys_wrong:
+            keys_wrong.remove("swhid")
+        if keys_wrong:
+            checked.signature = "wrong"
+            checked.find("signature", f"{envelope.name}: the statement's {keys_wrong[0]} is not the archive's")
+            return
+    checked.say("signature", f"{result.state}: {result.text}")
+
+
+def _ledger(workspace: Workspace, checked: Checked) -> None:
+    assert checked.facts is not None
+    lines = [line for line in ledger.read(workspace.ledger) if line["event"] == "frozen" and line["run"] == checked.facts.run]
+    own = [line["n"] for line in lines if f"sha256:{checked.sha256}" in line["text"].split()]
+    inside = checked.path.resolve().parent == (workspace.evidence / "archives").resolve()
+    if own:
+        checked.say("ledger", f"frozen here: line {own[-1]} of evidence/LEDGER.jsonl")
+    elif lines or (inside and not checked.facts.draft):
+        text = f"{checked.path.name}: evidence/LEDGER.jsonl names no frozen archive with this SHA-256"
+        (checked.find if inside else checked.say)("ledger", text)
+    else:
+        checked.say("ledger", "not in this ledger")
+
+
+def _installed(workspace: Workspace, checked: Checked, files: _Members) -> None:
+    """Say where the programs and texts in the archive are not the installed ones: a note, since they change in time."""
+    assert checked.facts is not None
+    own = {**contents.fixed(workspace.root)}
+    own |= {f"auditor/{name}": data for name, data in contents.auditor(workspace.root, checked.facts.experiment).items()}
+    there = {name[5:] for name in files.names() if name.startswith("data/auditor/")} | set(contents.FIXED)
+    odd = sorted(name for name in there | own.keys() if name not in there or name not in own or files.read(f"data/{name}") != own[name])
+    checked.say(
+        "programs", f"not the installed ones: {', '.join(odd[:4])}" if odd else "verify.py, FORMAT.md, LICENSE, auditor: the installed"
+    )
+
+
+def _complete(checked: Checked, descriptor: int) -> None:
+    """Copy the large files of the run's folder out of the archive."""
+    assert checked.folder is not None
+    for name, member in checked.members.items():
+        inner = name.partition("/data/")[2]
+        target = checked.folder.parents[1] / inner
+        if checked.folder in target.parents and target.stat().st_size != member.size:
+            with target.open("wb") as out:
+                at, end = member.offset, member.offset + member.size
+                while at < end:
+                    piece = os.pread(descriptor, min(tape.PIECE, end - at), at)
+                    out.write(piece)
+                    at += len(piece)
