@@ -27,7 +27,10 @@ def finding_line(finding: dict[str, Any]) -> str:
     if finding["stored"] != "" or finding["recomputed"] != "":
         values = f"; stored {_value(finding['stored'])}, recomputed {_value(finding['recomputed'])}"
     severity = "" if finding["severity"] == "error" else f" [{finding['severity']}]"
-    return f"  {finding['rule']}{severity} {finding['where']}: {finding['text']}{values}  ({RULES[finding['rule']]})"
+    title = RULES[finding["rule"]]
+    return f"  {finding['rule']}{severity} {finding['where']}: {finding['text']}{values}" + (
+        f"  ({title})" if title != finding["text"] else ""
+    )
 
 
 def levels_line(document: dict[str, Any]) -> list[str]:

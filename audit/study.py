@@ -11,7 +11,7 @@ Everything of a chosen row must be derived or named in GIVEN (rule R306).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,10 +35,10 @@ class Derived:
 
     block: str
     rows: Sequence[int] | None = None
-    arrays: dict[str, Any] = field(default_factory=dict)
-    decisions: dict[str, Sequence[bool]] = field(default_factory=dict)
-    counts: dict[str, Sequence[int]] = field(default_factory=dict)
-    own: dict[str, Sequence[float]] = field(default_factory=dict)
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    decisions: Mapping[str, Sequence[bool]] = field(default_factory=dict)
+    counts: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    own: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 class Study:

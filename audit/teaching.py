@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import mul
+from operator import add, mul
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,17 @@ def draw(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     rng = np.random.default_rng(seed)
     embedding = rng.normal(0, 0.3, (VOCABULARY, WIDTH))
     return embedding, np.array([[rng.normal(0, 0.25, (WIDTH, WIDTH)) for _ in range(3)] for _ in range(LAYERS)])
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What else a network may be than the teaching network: heads that share the width, the stored layers that run, in order, the base of
+    the positions, and the power of the head's width by which scores are divided."""
+
+    heads: int = 1
+    layers: tuple[int, ...] = (0, 1)
+    position_base: float = 10000.0
+    score_power: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +78,10 @@ class Pass:
 class Network:
     """The network with given weights. Equal calls are computed once."""
 
-    def __init__(self, embedding: NDArray[np.float64], qkv: NDArray[np.float64]) -> None:
+    def __init__(self, embedding: NDArray[np.float64], qkv: NDArray[np.float64], shape: Shape = Shape()) -> None:
+        self._shape = shape
         self._embedding: list[list[float]] = embedding.tolist()
-        self._columns: list[list[list[list[float]]]] = qkv.transpose(0, 1, 3, 2).tolist()
+        self._columns: list[list[list[list[float]]]] = qkv[list(shape.layers)].transpose(0, 1, 3, 2).tolist()
         self._known: dict[Any, Pass] = {}
         self._serial = next(_SERIAL)
 
@@ -102,7 +114,8 @@ class Network:
 
     def _compute(self, key: Any, cache: Cache) -> Pass:
         tokens, _, window, causal, at, asking, _ = key
-        states = [tuple(map(sum, zip(self._embedding[token], place(where), strict=True))) for token, where in zip(tokens, at, strict=True)]
+        places = [place(where, self._shape.position_base) for where in at]
+        states = [tuple(map(add, self._embedding[token], where)) for token, where in zip(tokens, places, strict=True)]
         held = cache.positions + at
         seen = [[not causal or (there <= here and (window is None or there > here - window)) for there in held] for here in asking]
         keep = len(held) if window is None else min(window, len(held))
@@ -110,43 +123,53 @@ class Network:
         for layer, (by_query, by_key, by_value) in enumerate(self._columns):
             keys = cache.keys[layer] + tuple(_through(row, by_key) for row in states)
             values = cache.values[layer] + tuple(_through(row, by_value) for row in states)
-            states = [_attend(row, _through(row, by_query), keys, values, visible) for row, visible in zip(states, seen, strict=True)]
+            states = [
+                tuple(map(math.tanh, map(add, row, self._attend(_through(row, by_query), keys, values, visible))))
+                for row, visible in zip(states, seen, strict=True)
+            ]
             cells += len(tokens) * len(keys)
             all_keys.append(keys[len(keys) - keep :])
             all_values.append(values[len(values) - keep :])
             between.append(tuple(states))
         following = at[-1] + 1 if at else cache.next_position
         after = Cache(tuple(all_keys), tuple(all_values), held[len(held) - keep :], following, key)
-        return Pass(tuple(states), after, 3 * LAYERS * len(tokens), cells, tuple(between))
+        return Pass(tuple(states), after, 3 * len(self._columns) * len(tokens), cells, tuple(between))
+
+    def _attend(self, query: Row, keys: Sequence[Row], values: Sequence[Row], visible: list[bool]) -> list[float]:
+        """softmax(query . keys / width ** power) . values over the visible keys, head after head."""
+        keys = [key for key, see in zip(keys, visible, strict=True) if see]
+        values = [value for value, see in zip(values, visible, strict=True) if see]
+        if not keys:
+            raise ValueError("a query sees no key")
+        width = WIDTH // self._shape.heads
+        scale = width**self._shape.score_power
+        mixed: list[float] = []
+        for start in range(0, WIDTH, width):
+            part = slice(start, start + width)
+            asked = query[part]
+            scores = [math.fsum(map(mul, asked, key[part])) / scale for key in keys]
+            top = max(scores)
+            shares = [math.exp(score - top) for score in scores]
+            total = math.fsum(shares)
+            mixed += [math.fsum(map(mul, shares, column)) / total for column in zip(*(value[part] for value in values), strict=True)]
+        return mixed
 
 
 _SERIAL = itertools.count()
 """Tells networks apart, so that a cache made by one is not taken for that of another."""
-_PLACES: dict[int, Row] = {}
+_PLACES: dict[tuple[int, float], Row] = {}
 
 
-def place(position: int) -> Row:
+def place(position: int, base: float = 10000.0) -> Row:
     """The sinusoidal position: sine in the even columns, cosine in the odd ones."""
-    if position not in _PLACES:
-        angles = [position / 10000 ** (2 * pair / WIDTH) for pair in range(WIDTH // 2)]
-        _PLACES[position] = tuple(wave(angle) for angle in angles for wave in (math.sin, math.cos))
-    return _PLACES[position]
+    if (position, base) not in _PLACES:
+        angles = [position / base ** (2 * pair / WIDTH) for pair in range(WIDTH // 2)]
+        _PLACES[position, base] = tuple(wave(angle) for angle in angles for wave in (math.sin, math.cos))
+    return _PLACES[position, base]
 
 
 def _through(row: Row, columns: list[list[float]]) -> Row:
     return tuple([math.fsum(map(mul, row, column)) for column in columns])
-
-
-def _attend(row: Row, query: Row, keys: Sequence[Row], values: Sequence[Row], visible: list[bool]) -> Row:
-    """tanh(row + softmax(query . keys / 4) . values) over the visible keys."""
-    scores = [math.fsum(map(mul, query, key)) / 4.0 if see else -math.inf for key, see in zip(keys, visible, strict=True)]
-    top = max(scores)
-    if top == -math.inf:
-        raise ValueError("a query sees no key")
-    shares = [math.exp(score - top) for score in scores]
-    total = math.fsum(shares)
-    mixed = [math.fsum(map(mul, shares, column)) / total for column in zip(*values, strict=True)]
-    return tuple([math.tanh(old + new) for old, new in zip(row, mixed, strict=True)])
 
 
 def error(one: Sequence[Row], other: Sequence[Row]) -> float:
