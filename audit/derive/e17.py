@@ -69,7 +69,7 @@ class _Model:
         self.clean = self.run(self.suffix, self.cache)
 
     def embed(self, tokens: Any, start: int = 0) -> Matrix:
-        out = self.embedding[tokens].copy()
+        out: Matrix = self.embedding[tokens].copy()
         for i in range(len(tokens)):
             for pair in range(self.width // 2):
                 angle = (start + i) / 10000.0 ** (2 * pair / self.width)
@@ -154,18 +154,14 @@ def _heads(study: Study, models: dict[Any, _Model]) -> Iterator[Derived]:
         group = range(row["kv_heads"] // 2 * count // row["kv_heads"], (row["kv_heads"] // 2 + 1) * count // row["kv_heads"])
         outside = [stored[layer, 0, head] for layer in range(depth - 1) for head in range(count) if head not in group]
         inside = [stored[layer, 0, head] for layer in range(depth - 1) for head in group]
-        touched = [
-            [sum(1 for value in line if value > 0) for value_ in (0,) for line in [stored[layer, later]]][0]
-            for layer in range(depth - 1)
-            for later in (0, 1)
-        ]
+        touched = [[sum(1 for x in stored[layer, later] if x > 0) for layer in range(depth - 1)] for later in (0, 1)]
         yield Derived(
             "heads",
             [r],
             {"head_error": error[None]},
             counts={
-                "heads_touched": [max(touched[0::2])],
-                "heads_touched_next": [min(touched[1::2])],
+                "heads_touched": [max(touched[0])],
+                "heads_touched_next": [min(touched[1])],
                 "cache_bytes": [sum(8 * part.size for layer_cache in model.cache for part in layer_cache)],
             },
             own={"outside_error": [float(max(outside, default=0.0))], "inside_least": [float(min(inside))]},
