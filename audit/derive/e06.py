@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,30 +39,27 @@ REUSABLE = ("same-prefix", "new-suffix")
 """The conditions under which nothing that the key holds has changed."""
 
 
-class Networks:
-    """Networks by seed and change; each is made once, so that equal passes of all blocks are computed once."""
+Change = tuple[str, Any, float]
+"""(array, index, what is added there)."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self.settings = settings
-        self._known: dict[Any, Network] = {}
 
-    def get(self, seed: int, change: tuple[str, Any, float] | None = None, shape: Shape = Shape()) -> Network:  # noqa: B008
-        """`change`: (array, index, what is added there)."""
-        key = (seed, change, shape)
-        if key not in self._known:
-            embedding, qkv = draw(seed)
-            if change is not None:
-                (embedding if change[0] == "embedding" else qkv)[change[1]] += change[2]
-            self._known[key] = Network(embedding, qkv, shape)
-        return self._known[key]
+@lru_cache(64)
+def network(seed: int, change: Change | None = None, shape: Shape = Shape()) -> Network:  # noqa: B008
+    """The network of a seed with a change; made once, so that equal passes of all blocks are computed once."""
+    embedding, qkv = draw(seed)
+    if change is not None:
+        (embedding if change[0] == "embedding" else qkv)[change[1]] += change[2]
+    return Network(embedding, qkv, shape)
 
-    def changed(self, seed: int, by: float) -> Network:
-        """Element [0, 0] of the first layer's W_K changed; by 0, the network of the seed itself."""
-        return self.get(seed, ("qkv", (0, 1, 0, 0), by) if by else None)
 
-    def stored(self, seed: int) -> Cache:
-        """The cache of the prefix, as it was stored."""
-        return self.get(seed).run(self.settings["prefix"]).cache
+def key_changed(seed: int, by: float) -> Network:
+    """Element [0, 0] of the first layer's W_K changed; by 0, the network of the seed itself."""
+    return network(seed, ("qkv", (0, 1, 0, 0), by) if by else None)
+
+
+def stored_cache(settings: dict[str, Any], seed: int) -> Cache:
+    """The cache of the prefix, as it was stored."""
+    return network(seed).run(settings["prefix"]).cache
 
 
 def request(condition: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -78,12 +76,12 @@ def request(condition: str, settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def answers(networks: Networks, seed: int, asked: dict[str, Any], hit: bool) -> tuple[dict[str, Any], int]:
+def answers(settings: dict[str, Any], seed: int, asked: dict[str, Any], hit: bool) -> tuple[dict[str, Any], int]:
     """(fresh, unchecked and guarded states [4, 16], projected rows) of a request."""
     window, count = asked["window"] or None, len(asked["suffix"])
-    own = networks.changed(seed, asked["weight_change"])
+    own = key_changed(seed, asked["weight_change"])
     full = own.run([*asked["prefix"], *asked["suffix"]], window=window)
-    blind = own.run(asked["suffix"], networks.stored(seed), window)
+    blind = own.run(asked["suffix"], stored_cache(settings, seed), window)
     guarded = blind if hit else full
     states = {"fresh": full.states[-count:], "unchecked": blind.states, "guarded": guarded.states[-count:]}
     return states, 3 * LAYERS * (count if hit else count + len(asked["prefix"]))
@@ -106,58 +104,58 @@ def over(study: Study, block: str, row: Row) -> Derived:
 
 def derive(study: Study) -> Iterator[Derived]:
     """All blocks; models also at the rows that a chosen case points to."""
-    settings, networks = study.settings, Networks(study.settings)
+    settings = study.settings
     pointed = {study.seeds.index(study.rows("published")[row]["seed"]) for row in study.chosen("published")}
     rows: Sequence[int] = sorted(pointed | set(study.chosen("models")))
     weights = [draw(study.seeds[row]) for row in rows]
     yield Derived("models", rows, {"embedding": [pair[0] for pair in weights], "qkv": [pair[1] for pair in weights]})
-    yield from _six(study, settings, networks)
-    yield from _keys(study, settings, networks)
-    yield over(study, "twice", lambda row: (_twice(networks, row["network"]), {}, {}))
+    yield from _six(study, settings)
+    yield from _keys(study, settings)
+    yield over(study, "twice", lambda row: (_twice(settings, row["network"]), {}, {}))
     yield over(study, "refusals", lambda row: ({}, refusals(row["id_kind"], row["argument"]), {}))
     yield trace(study)
     yield over(study, "access", lambda row: ({}, accesses(row["store_kind"], row["claimant"]), {}))
     yield over(study, "checks", lambda row: ({}, {"fails": fails(row["store_fault"], row["store_check"])}, {}))
 
 
-def _six(study: Study, settings: dict[str, Any], networks: Networks) -> Iterator[Derived]:
+def _six(study: Study, settings: dict[str, Any]) -> Iterator[Derived]:
     """The blocks that are made of the six conditions."""
 
     def published(row: dict[str, Any]) -> Any:
         asked, hit = request(row["condition"], settings), row["condition"] in REUSABLE
-        states, cost = answers(networks, row["seed"], asked, hit)
+        states, cost = answers(settings, row["seed"], asked, hit)
         return {**asked, **states, "model": study.seeds.index(row["seed"])}, {"reused": hit}, {"projected_rows": cost}
 
     def misses(row: dict[str, Any]) -> Any:
-        states, cost = answers(networks, row["network"], request(row["refusing"], settings), False)
-        held = _rows(networks.stored(row["network"]))
+        states, cost = answers(settings, row["network"], request(row["refusing"], settings), False)
+        held = _rows(stored_cache(settings, row["network"]))
         arrays = {"fresh": states["fresh"], "guarded": states["guarded"], "before": held, "after": held}
         return arrays, {"raised": False, "reused": False}, {"projected_rows": cost}
 
     def first_result(row: dict[str, Any]) -> Any:
-        states, _ = answers(networks, row["network"], request(row["condition"], settings), row["condition"] in REUSABLE)
-        first, _ = answers(networks, row["network"], request("same-prefix", settings), True)
+        states, _ = answers(settings, row["network"], request(row["condition"], settings), row["condition"] in REUSABLE)
+        first, _ = answers(settings, row["network"], request("same-prefix", settings), True)
         return {**states, "first": first["fresh"]}, {}, {}
 
     def one_id(row: dict[str, Any]) -> Any:
         asked = request("same-prefix", settings)
         asked["prefix"][row["place"]] = settings["edited_id"]
         hit = asked["prefix"] == settings["prefix"]
-        states, cost = answers(networks, row["network"], asked, hit)
+        states, cost = answers(settings, row["network"], asked, hit)
         return states, {"reused": hit}, {"projected_rows": cost}
 
     def suffix_key(row: dict[str, Any]) -> Any:
         asked = request(row["condition"], settings)
         same = row["key_kind"] == "without-suffix" or asked["suffix"] == settings["suffix"]
         hit = same and row["condition"] in REUSABLE
-        states, cost = answers(networks, row["network"], asked, hit)
+        states, cost = answers(settings, row["network"], asked, hit)
         return {"fresh": states["fresh"], "guarded": states["guarded"]}, {"reused": hit}, {"projected_rows": cost}
 
     for row in (published, misses, first_result, one_id, suffix_key):
         yield over(study, row.__name__, row)
 
 
-def _keys(study: Study, settings: dict[str, Any], networks: Networks) -> Iterator[Derived]:
+def _keys(study: Study, settings: dict[str, Any]) -> Iterator[Derived]:
     """The blocks that ask what a key must hold."""
     stored = settings["stored"]
 
@@ -169,8 +167,8 @@ def _keys(study: Study, settings: dict[str, Any], networks: Networks) -> Iterato
         change = asked["change"]
         shape = Shape(asked["heads"], tuple(asked["layers"]), asked["position_base"], asked["score_power"])
         amount = (change["array"], tuple(change["index"]), settings["weight_change"]) if change else None
-        own = networks.get(row["network"], amount, shape)
-        cache = networks.get(row["network"]).run(stored["prefix"]).cache
+        own = network(row["network"], amount, shape)
+        cache = network(row["network"]).run(stored["prefix"]).cache
         full = own.run([*asked["prefix"], *asked["suffix"]], window=asked["window"] or None)
         return {"fresh": full.states[-4:], "unchecked": own.run(asked["suffix"], cache, asked["window"] or None).states}, {}, {}
 
@@ -185,13 +183,13 @@ def _keys(study: Study, settings: dict[str, Any], networks: Networks) -> Iterato
 
     def left_out(row: dict[str, Any]) -> Any:
         seed, omission = row["network"], row["omission"]
-        own, cache = networks.get(seed), networks.stored(seed)
+        own, cache = network(seed), stored_cache(settings, seed)
         if omission == "revision":
-            own = networks.changed(seed, settings["weight_change"])
+            own = key_changed(seed, settings["weight_change"])
         elif omission == "adapter":
-            own = networks.get(seed, ("qkv", (0, 2), settings["adapter_step"]))
+            own = network(seed, ("qkv", (0, 2), settings["adapter_step"]))
         elif omission == "position-base":
-            own = networks.get(seed, None, Shape(position_base=settings["other_position_base"]))
+            own = network(seed, None, Shape(position_base=settings["other_position_base"]))
         elif omission == "cache-dtype":
             keys, values = ([[[_half(x) for x in line] for line in layer] for layer in part] for part in (cache.keys, cache.values))
             cache = Cache(_tuples(keys), _tuples(values), cache.positions, cache.next_position, ("float16", cache.key))
@@ -203,9 +201,9 @@ def _keys(study: Study, settings: dict[str, Any], networks: Networks) -> Iterato
         yield over(study, row.__name__, row)
 
 
-def _twice(networks: Networks, seed: int) -> dict[str, Any]:
+def _twice(settings: dict[str, Any], seed: int) -> dict[str, Any]:
     """One entry continued twice, rightly and by a store that extends the entry in place."""
-    settings, own, cache = networks.settings, networks.get(seed), networks.stored(seed)
+    own, cache = network(seed), stored_cache(settings, seed)
 
     def extended(first: Sequence[int]) -> Pass:
         return own.run(settings["new_suffix"], own.run(first, cache).cache)

@@ -76,12 +76,15 @@ def byte_of_an_array_flipped(run, target):
     flip(path, at)
 
 
-@raw("S105", "S116")
+@raw("M201", "S105", "S116")
 def results_cell_changed(run, target):
     path = run / "sealed" / "results.csv"
-    text = path.read_text().splitlines(True)
-    text[1] = text[1][:-2] + str((int(text[1][-2]) + 1) % 10) + "\n" if text[1][-2].isdigit() else text[1].replace("true", "false")
-    path.write_text("".join(text))
+    lines = path.read_bytes().split(b"\n")
+    place = lines[0].split(b",").index(target.metric.encode())
+    row = next(number for number, line in enumerate(lines) if f",{target.block},".encode() in line)
+    cells = lines[row].split(b",")
+    lines[row] = b",".join([*cells[:place], b"77.5", *cells[place + 1 :]])
+    path.write_bytes(b"\n".join(lines))
 
 
 @raw("S105", "S113")
@@ -615,8 +618,9 @@ def claim_that_never_ends(evidence, target):
 
 
 @sealed("S107", "S115")
-def metric_dropped(evidence, target):
-    del evidence.protocol["blocks"][target.block]["metrics"][target.metric]
+def metric_renamed_in_the_protocol(evidence, target):
+    metrics = evidence.protocol["blocks"][target.block]["metrics"]
+    metrics["renamed"] = metrics.pop(target.metric)
 
 
 @sealed("S106", "S107")
