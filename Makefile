@@ -7,7 +7,7 @@ SETUP = @command -v $(PYTHON) >/dev/null 2>&1 || { echo "make: $(PYTHON) not fou
 EXPERIMENT = @test -n "$(EXP)" || { echo "make $@: which experiment? Say for example: make $@ EXP=06" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run audit protocol figure keep freeze verify cite key diff replicate list new oracles test bench campaign clean lock format readme
+.PHONY: help run audit protocol figure keep freeze verify cite key diff replicate list new oracles test bench campaign clean lock format readme report show
 
 help:  ## print these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,11 @@ replicate:  ## run archived sources in a fresh environment and compare: make rep
 	$(SETUP)
 	@$(PY) -m labcore replicate $(if $(FILE),--file "$(FILE)","$(EXP)") $(if $(RUN),--run "$(RUN)") $(ARGS)
 
+show:  ## show an experiment's kept run, controls and claims: make show EXP=06
+	$(EXPERIMENT)
+	$(SETUP)
+	@$(PY) -m labcore show "$(EXP)"
+
 list:  ## list the experiments, their kept runs and verdicts
 	$(SETUP)
 	@$(PY) -m labcore list
@@ -91,6 +96,10 @@ bench:  ## measure speed and memory as ratios inside one run
 campaign:  ## the long searches: mutants of the evidence and of the auditor, the pool's random test
 	$(SETUP) test
 	@$(PY) tools/campaign.py $(ARGS)
+
+report:  ## build the static report in site/
+	$(SETUP) site
+	@$(PY) -m labcore report $(ARGS)
 
 readme:  ## write the generated tables of README.md from the kept audits
 	$(SETUP)

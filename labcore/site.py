@@ -1,0 +1,191 @@
+"""The report: static pages made from kept evidence and an audit of it that is run now. Nothing on them is typed in.
+
+A run that is damaged or NOT VERIFIED appears as that, with its findings; it is never hidden or left out. Equal evidence gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment as Templates
+from jinja2 import FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+
+from labcore import ledger
+from labcore.errors import Environment, Refused
+from labcore.readme import ORDER, findings, sentence
+from labcore.sealed import Sealed
+from labcore.tables import show
+from labcore.workspace import Workspace
+
+TEMPLATES = Path(__file__).parent / "templates"
+LONG = 40  # rows beyond which a block is summed up
+HEAVY = 300_000  # bytes from which a figure is shown as PNG; the SVG stays a link
+NOT_IT = "What it is not"
+
+
+def build(workspace: Workspace, out: Path) -> list[Path]:
+    """Write all pages into `out`, made anew; returns the paths of the pages."""
+    audits = audit(workspace)
+    articles, claims = claims_ledger(workspace)
+    experiments = [experiment(workspace, name, audits, claims) for name in workspace.names()]
+    found = {claim["id"]: claim for one in experiments for claim in one["claims"]}
+    rows = [{**claim, **found.get(claim["id"], {"verdict": "open", "values": {}, "said": claim["waiting"]})} for claim in claims]
+    lines = [{**line, "short": line["run"][:12]} for line in ledger.read(workspace.ledger)]
+    part = out.with_name(out.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    (part / "figures").mkdir(parents=True)
+    counted = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ORDER}
+    shared = {"experiments": experiments, "articles": articles, "counted": counted, "total": len(rows), "order": ORDER}
+    pages = [
+        page(part, "index.html", "index.html", shared, here="index"),
+        page(part, "claims.html", "claims.html", shared, here="claims", claims=rows),
+        page(part, "ledger.html", "ledger.html", shared, here="ledger", lines=lines),
+    ]
+    for one in experiments:
+        for figure in one["figures"]:
+            for kind in figure["files"]:
+                target = part / "figures" / one["name"] / kind.name
+                target.parent.mkdir(exist_ok=True)
+                shutil.copyfile(kind, target)
+        pages.append(page(part, "experiment.html", f"{one['name']}.html", shared, here=one["name"], one=one))
+    shutil.rmtree(out, ignore_errors=True)
+    part.rename(out)
+    return [out / path.name for path in pages]
+
+
+def page(folder: Path, template: str, name: str, shared: dict[str, Any], **values: Any) -> Path:
+    """Render one page."""
+    templates = Templates(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    templates.filters["show"] = show
+    path = folder / name
+    path.write_text(templates.get_template(template).render(**shared, **values), encoding="utf-8")
+    return path
+
+
+def audit(workspace: Workspace) -> dict[str, dict[str, Any]]:
+    """The auditor's documents on all kept runs, by folder name: audited now, so that a damage done since is seen."""
+    runs = [run for name in workspace.names() for run in workspace.runs(name, local=False)]
+    if not runs:
+        return {}
+    command = [sys.executable, "-m", "audit", "--json", "--no-write", *map(str, runs)]
+    done = subprocess.run(command, cwd=workspace.root, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise Environment(f"the auditor ended with exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+    documents = {}
+    decoder, text, at = json.JSONDecoder(), done.stdout, 0
+    while at < len(text.rstrip()):
+        document, at = decoder.raw_decode(text, at)
+        at += 1
+        if "run" in document:
+            documents[document["run"]] = document
+    return documents
+
+
+def claims_ledger(workspace: Workspace) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Article letter -> title, and every claim of conf/claims.yaml."""
+    data = yaml.safe_load((workspace.root / "conf" / "claims.yaml").read_text(encoding="utf-8"))
+    names = {name[:2]: name for name in workspace.names()}
+    claims = []
+    for key, claim in data["claims"].items():
+        known = names.get(claim["experiment"])
+        waiting = "its experiment has no kept run yet" if known else f"experiment {claim['experiment']} is still to come"
+        claims.append({"id": key, "article": key[0], "experiment_name": known, "waiting": waiting, **claim})
+    return data["articles"], claims
+
+
+def experiment(workspace: Workspace, name: str, audits: dict[str, dict[str, Any]], ledger_claims: list[dict[str, Any]]) -> dict[str, Any]:
+    """All that the page of an experiment shows."""
+    kept = workspace.kept(name)
+    texts = {claim["id"]: claim for claim in ledger_claims}
+    one: dict[str, Any] = {
+        "name": name,
+        "number": name[:2],
+        "claims": [],
+        "figures": [],
+        "blocks": [],
+        "controls": [],
+        "findings": [],
+        "counted": {},
+    }
+    one |= {
+        "run": kept.name if kept else "",
+        "verdict": "NO KEPT RUN",
+        "audit": {},
+        "manifest": {},
+        "question": "",
+        "not_it": not_it(workspace, name),
+    }
+    if kept is None:
+        return one
+    document = audits.get(kept.name, {"verdict": "NOT VERIFIED", "findings": [], "claims": {}, "controls": {}, "levels": {}})
+    one |= {"audit": document, "verdict": document["verdict"], "findings": document["findings"]}
+    one["controls"] = [{"name": key, **value} for key, value in sorted(document["controls"].items())]
+    try:
+        run = Sealed(kept)
+        one |= {"manifest": run.manifest, "question": run.protocol.question, "protocol": run.protocol.resolved}
+        if document["verdict"] == "VERIFIED":
+            one["blocks"] = list(blocks(run))
+    except (Refused, KeyError, ValueError, OSError) as error:
+        one["findings"] = [
+            *one["findings"],
+            {"rule": "", "where": kept.name, "text": f"cannot be read: {error}", "stored": "", "recomputed": ""},
+        ]
+        one["verdict"] = "NOT VERIFIED"
+        return one
+    sentences = findings(workspace.experiments / name)
+    for key, claim in sorted(document["claims"].items()):
+        said = sentence(sentences[key], claim["values"], f"{name} {key}") if key in sentences else claim["note"]
+        about = texts.get(key, {"text": "", "section": "", "article": key[0]})
+        one["claims"].append(
+            {"id": key, **claim, "text": about["text"], "section": about["section"], "said": said, "experiment_name": name}
+        )
+    one["counted"] = {v: n for v in ORDER if (n := sum(c["verdict"] == v for c in one["claims"]))}
+    one["figures"] = list(figures(kept, name))
+    return one
+
+
+def figures(kept: Path, name: str) -> Iterable[dict[str, Any]]:
+    """Each figure once: what to show, what to link."""
+    for png in sorted((kept / "figures").glob("*.png")):
+        svg = png.with_suffix(".svg")
+        light = svg.is_file() and svg.stat().st_size < HEAVY
+        files = [path for path in (png, svg) if path.is_file()]
+        yield {"name": png.stem.replace("_", " "), "shown": f"figures/{name}/{(svg if light else png).name}", "files": files}
+
+
+def blocks(run: Sealed) -> Iterable[dict[str, Any]]:
+    """Tables of results: short blocks whole, long ones as their range."""
+    for name, block in sorted(run.protocol.blocks.items()):
+        if block.rows != "csv":
+            continue
+        columns = run.table(name)
+        names = [*block.factors, *block.decisions, *block.counts, *block.metrics]
+        rows = list(zip(*(columns[c] for c in names), strict=True)) if names else []
+        if len(rows) > LONG:
+            numbers = [c for c in names if c in block.metrics or c in block.counts]
+            yield {
+                "name": name,
+                "count": len(rows),
+                "names": ["column", "least", "most"],
+                "rows": [(c, min(columns[c]), max(columns[c])) for c in numbers],
+            }
+        else:
+            yield {"name": name, "count": len(rows), "names": names, "rows": rows}
+
+
+def not_it(workspace: Workspace, name: str) -> str:
+    """The README's section on what the experiment is not, as HTML (raw HTML in it is escaped)."""
+    path = workspace.experiments / name / "README.md"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    _, found, rest = text.partition(f"## {NOT_IT}")
+    return MarkdownIt("commonmark", {"html": False}).render(rest.split("\n## ")[0]) if found else ""
