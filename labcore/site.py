@@ -37,6 +37,10 @@ def build(workspace: Workspace, out: Path) -> list[Path]:
     articles, claims = claims_ledger(workspace)
     experiments = [experiment(workspace, name, audits, claims) for name in workspace.names()]
     found = {claim["id"]: claim for one in experiments for claim in one["claims"]}
+    broken = {one["number"] for one in experiments if one["run"] and one["verdict"] != "VERIFIED"}
+    for claim in claims:
+        if claim["experiment"] in broken:
+            claim["waiting"] = "its experiment's kept run is NOT VERIFIED and decides nothing"
     rows = [{**claim, **found.get(claim["id"], {"verdict": "open", "values": {}, "said": claim["waiting"]})} for claim in claims]
     lines = [{**line, "short": line["run"][:12]} for line in ledger.read(workspace.ledger)]
     part = out.with_name(out.name + ".part")
@@ -143,7 +147,9 @@ def experiment(workspace: Workspace, name: str, audits: dict[str, dict[str, Any]
         one["verdict"] = "NOT VERIFIED"
         return one
     sentences = findings(workspace.experiments / name)
-    for key, claim in sorted(document["claims"].items()):
+    # A run that is not verified decides nothing.
+    decided = document["claims"] if document["verdict"] == "VERIFIED" else {}
+    for key, claim in sorted(decided.items()):
         said = sentence(sentences[key], claim["values"], f"{name} {key}") if key in sentences else claim["note"]
         about = texts.get(key, {"text": "", "section": "", "article": key[0]})
         one["claims"].append(

@@ -1,0 +1,108 @@
+"""The report: every link resolves, nothing raw gets through, damage is shown, and equal evidence gives equal bytes."""
+
+from __future__ import annotations
+
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOY = "90_toy"
+CLAIMS = """
+articles: {Z: "An article <b>with markup</b>"}
+claims:
+  Z01: {section: "1", experiment: "90", text: "A claim with <script>alert(1)</script>."}
+  Z02: {section: "2", experiment: "91", text: "A claim without an experiment."}
+"""
+
+
+class Links(HTMLParser):
+    """Collects ids, links, images without alt text, and scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.bare_images = self.scripts = self.headings = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.ids |= {named["id"] or ""} if "id" in named else set()
+        self.links += [value for key in ("href", "src") if (value := named.get(key))]
+        self.bare_images += tag == "img" and not named.get("alt")
+        self.scripts += tag == "script"
+        self.headings += tag == "h1"
+
+
+@pytest.fixture
+def kept(project: Any) -> Any:
+    (project.root / "conf" / "claims.yaml").write_text(CLAIMS)
+    readme = project.root / "experiments" / TOY / "README.md"
+    readme.write_text(readme.read_text().replace("## What it is not\n", "## What it is not\n\nNot <script>alert(2)</script> *this*.\n"))
+    project.commit()
+    assert project.call("run", "90").returncode == 0
+    assert project.call("keep", "90").returncode == 0
+    return project
+
+
+def pages(project: Any) -> dict[str, str]:
+    done = project.call("report")
+    assert done.returncode == 0, done.stderr
+    return {path.name: path.read_text() for path in sorted((project.root / "site").glob("*.html"))}
+
+
+def test_every_link_resolves_and_nothing_raw_gets_through(kept: Any) -> None:
+    found = pages(kept)
+    assert sorted(found) == ["90_toy.html", "claims.html", "index.html", "ledger.html"]
+    parsed = {name: Links(text) for name, text in found.items()}
+    for name, page in parsed.items():
+        assert page.bare_images == 0 and page.headings == 1, name
+        assert page.scripts == (name == "claims.html"), name
+        assert len(found[name].encode()) < 1_000_000
+        for link in page.links:
+            target, _, fragment = link.partition("#")
+            if link.startswith("data:"):
+                continue
+            assert "://" not in link, link
+            assert not target or (kept.root / "site" / target).is_file(), link
+            assert not fragment or fragment in parsed[target or name].ids, link
+    assert "&lt;script&gt;alert(1)" in found["claims.html"] and "&lt;script&gt;alert(2)" in found["90_toy.html"]
+    assert "<em>this</em>" in found["90_toy.html"]
+
+
+def test_verdicts_and_open_claims_are_shown(kept: Any) -> None:
+    found = pages(kept)
+    assert "1 reproduced" in found["index.html"] and "1 open" in found["index.html"]
+    assert "experiment 91 is still to come" in found["claims.html"]
+    assert 'role="alert"' not in found["index.html"]
+
+
+def test_equal_evidence_gives_equal_bytes(kept: Any) -> None:
+    first = pages(kept)
+    shutil.rmtree(kept.root / "site")
+    assert pages(kept) == first
+
+
+@pytest.mark.parametrize("damage", ["byte", "truncated", "manifest", "no results"])
+def test_damage_is_shown_and_never_hidden(kept: Any, damage: str) -> None:
+    sealed = next((kept.root / "evidence" / TOY).glob("*/sealed"))
+    arrays = sealed / "arrays.h5"
+    if damage == "byte":
+        data = bytearray(arrays.read_bytes())
+        data[-3] ^= 1
+        arrays.write_bytes(data)
+    elif damage == "truncated":
+        arrays.write_bytes(arrays.read_bytes()[:100])
+    elif damage == "manifest":
+        (sealed / "manifest.json").write_text("{")
+    else:
+        (sealed / "results.csv").unlink()
+    found = pages(kept)
+    for name in ("index.html", "90_toy.html"):
+        assert 'role="alert"' in found[name] and "NOT VERIFIED" in found[name], name
+    assert "1 reproduced" not in found["index.html"] and "2 open" in found["index.html"]
+    assert "is NOT VERIFIED and decides nothing" in found["claims.html"]
