@@ -13,6 +13,7 @@ from labcore.faults import first_key_triangle, no_mask, reset_position
 from labcore.network import VOCABULARY, Cache, Counter, Floats, Ints, Weights
 from labcore.network_variants import Conditions, Rows
 from labcore.protocol import Protocol
+from labcore.recall_training import Plan, Trained, draw_words, train
 
 CHUNK = 64  # seeds at a time
 
@@ -23,6 +24,7 @@ def batches(protocol: Protocol) -> Iterator[Batch]:
     yield steps(protocol)
     yield triangle(protocol)
     yield scaling(protocol)
+    yield from generation(protocol)
 
 
 def sequence(settings: dict[str, Any], count: int | None = None) -> Ints:
@@ -190,3 +192,50 @@ def slope(lengths: list[int], counts: list[int]) -> float:
     """Least-squares slope of log(count) over log(length)."""
     x, y = np.log(lengths), np.log(counts)
     return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
+
+
+def generation(protocol: Protocol) -> Iterator[Batch]:
+    """Blocks trained and generation: words continued greedily behind a cache, inputs at their true positions or all at 0."""
+    settings = protocol.settings
+    plan = Plan(**settings["training"])
+    models, made = [], []
+    for seed in protocol.values("network"):
+        model = train(seed, plan)
+        models.append(model)
+        words = draw_words(np.random.default_rng([seed, 2]), settings["words"], plan.word)
+        made += [(words, continued(model, words, settings["generated"], rule)) for rule in protocol.values("input_positions")]
+    arrays = {
+        "embedding": np.concatenate([model.weights.embedding for model in models]),
+        "qkv": np.concatenate([model.weights.qkv for model in models]),
+        "readout": np.stack([model.readout for model in models]),
+    }
+    yield Batch("trained", arrays)
+    own = {
+        "right_share": [share(ids == np.tile(words, ids.shape[1] // words.shape[1])) for words, ids in made],
+        "repeat_share": [share(ids == np.concatenate([words[:, -1:], ids[:, :-1]], axis=1)) for words, ids in made],
+        "loop_share": [share(np.array([loops(row) for row in ids])) for _, ids in made],
+    }
+    yield Batch("generation", {"words": np.stack([w for w, _ in made]), "generated": np.stack([ids for _, ids in made])}, own=own)
+
+
+def continued(model: Trained, words: Ints, steps: int, rule: str) -> Ints:
+    """Ids [b, steps] that the network says behind words [b, word], each the one of the largest logit (the first of equal ones)."""
+    weights = model.many(len(words))
+    states, cache = network.advance(weights, words)
+    said = []
+    for _ in range(steps):
+        said.append((states[:, -1] @ model.readout).argmax(axis=1))
+        token = said[-1][:, None]
+        states, cache = network.advance(weights, token, cache) if rule == "true-positions" else reset_position.step(weights, token, cache)
+    return np.stack(said, axis=1)
+
+
+def share(hits: Any) -> float:
+    """Number of true ones over the number of all."""
+    return int(hits.sum()) / int(hits.size)
+
+
+def loops(row: Ints) -> bool:
+    """Whether the last eight ids have a period of one to four."""
+    last = row[-8:]
+    return any(np.array_equal(last[period:], last[:-period]) for period in range(1, 5))
