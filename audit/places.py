@@ -58,7 +58,7 @@ def ledgers(root: Path, repository: Repository | None) -> list[dict[str, Any]]:
                 "schema": "1",
                 "ledger": name,
                 "lines": len(entries),
-                "head": "checked" if head is not None else "not checked: HEAD has no such ledger",
+                "head": "not tracked" if not tracked else "checked" if head is not None else "not checked: HEAD has no such ledger",
                 "verdict": "NOT VERIFIED" if findings.errors else "VERIFIED",
                 "findings": [item.document() for item in findings.sorted()],
             }

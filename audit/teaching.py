@@ -99,22 +99,24 @@ class Network:
         causal: bool = True,
         positions: Sequence[int] | None = None,
         query_positions: Sequence[int] | None = None,
+        input_positions: Sequence[int] | None = None,
     ) -> Pass:
         """States of `tokens` after `cache`.
 
-        positions: of inputs and keys, by default from the cache's next position on. query_positions: those that the mask takes for the
-        queries (a fault of 05), by default `positions`. causal=False: no mask at all (a control of 05).
+        positions: of inputs, keys and queries, by default from the cache's next position on. Faults of 05: `query_positions` are those that
+        the mask takes for the queries, `input_positions` those at which the inputs stand, and causal=False is no mask at all.
         """
         at = tuple(positions) if positions is not None else tuple(range(cache.next_position, cache.next_position + len(tokens)))
         asking = tuple(query_positions) if query_positions is not None else at
-        key = (tuple(tokens), cache.key, window, causal, at, asking, self._serial)
+        standing = tuple(input_positions) if input_positions is not None else at
+        key = (tuple(tokens), cache.key, window, causal, at, asking, standing, self._serial)
         if key not in self._known:
             self._known[key] = self._compute(key, cache)
         return self._known[key]
 
     def _compute(self, key: Any, cache: Cache) -> Pass:
-        tokens, _, window, causal, at, asking, _ = key
-        places = [place(where, self._shape.position_base) for where in at]
+        tokens, _, window, causal, at, asking, standing, _ = key
+        places = [place(where, self._shape.position_base) for where in standing]
         states = [tuple(map(add, self._embedding[token], where)) for token, where in zip(tokens, places, strict=True)]
         held = cache.positions + at
         seen = [[not causal or (there <= here and (window is None or there > here - window)) for there in held] for here in asking]

@@ -19,7 +19,7 @@ from tests.audit.reseal import Evidence, canonical, reseal_files, sha
 
 @dataclass(frozen=True)
 class Target:
-    """A csv block and names in it: `exact` and `bounded` arrays, a metric over `bounded`, a decision, a count, a claim."""
+    """A csv block and names in it: `exact` and `bounded` arrays, a metric over `bounded`, a decision ("": none), a count, a claim."""
 
     block: str
     exact: str
@@ -28,7 +28,10 @@ class Target:
     decision: str
     count: str
     claim: str
-    bounded_rule: str = "R302"
+
+    def suits(self, damage: str) -> bool:
+        """Whether the damage can be done here: a block without decisions has none to flip."""
+        return bool(self.decision) or not damage.startswith("decision")
 
 
 RAW: dict[str, tuple[set[str], Callable[[Path, Target], Path | None]]] = {}
@@ -350,8 +353,8 @@ def metric_of_two_cases_swapped(evidence, target):
 @sealed("S115")
 def metric_not_in_shortest_form(evidence, target):
     at = evidence.column(target.metric)
-    line = max(lines_of(evidence, target), key=lambda line: float(line[at]))
-    line[at] += "0"
+    line = lines_of(evidence, target)[0]
+    line[at] = "0" + line[at]
 
 
 @sealed("S115")
@@ -416,7 +419,8 @@ def cases_moved(evidence, target):
 
 @sealed("S114")
 def factor_changed(evidence, target):
-    line, at = lines_of(evidence, target)[0], evidence.column("seed")
+    factor = evidence.protocol["blocks"][target.block]["factors"][0]
+    line, at = lines_of(evidence, target)[0], evidence.column(factor)
     line[at] = str(int(line[at]) + 1)
 
 
