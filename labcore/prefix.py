@@ -67,29 +67,37 @@ def signature(weights: Weights, window: int | None) -> str:
     """
     if len(weights.embedding) != 1 or len(weights.qkv) != 1:
         raise ValueError(f"weights: got {len(weights.embedding)} networks; wanted 1")
-    return _signature(weights.embedding[0], weights.qkv[0], window)
+    return _signature(weight_digests(weights)[0], window)
 
 
 def signatures(weights: Weights, window: int | None) -> list[str]:
     """`signature` of each of g networks."""
-    return [_signature(embedding, qkv, window) for embedding, qkv in zip(weights.embedding, weights.qkv, strict=True)]
+    return [_signature(digest, window) for digest in weight_digests(weights)]
 
 
-def _signature(embedding: Floats, qkv: Floats, window: int | None) -> str:
+def weight_digests(weights: Weights) -> list[str]:
+    """SHA-256 over dtype, shape and bytes of each of g networks' weights: the costly part of a signature."""
+    return [
+        _digest(f"{e.dtype.str} {e.shape} {w.dtype.str} {w.shape}\n", e, w) for e, w in zip(weights.embedding, weights.qkv, strict=True)
+    ]
+
+
+def _signature(weight_digest: str, window: int | None) -> str:
     parts = {
         "implementation": network.source_digest(),
         "layers": str(network.LAYERS),
         "width": str(network.WIDTH),
         "positions": network.POSITION_RULE,
         "window": "none" if window is None else str(window),
-        "embedding": f"{embedding.dtype.str} {embedding.shape}",
-        "qkv": f"{qkv.dtype.str} {qkv.shape}",
+        "weights": weight_digest,
     }
-    digest = hashlib.sha256()
-    for name, text in parts.items():
-        digest.update(f"{name} {len(text)} {text}\n".encode())
-    digest.update(embedding.tobytes())
-    digest.update(qkv.tobytes())
+    return hashlib.sha256("".join(f"{name} {len(text)} {text}\n" for name, text in parts.items()).encode()).hexdigest()
+
+
+def _digest(head: str, *arrays: Any) -> str:
+    digest = hashlib.sha256(head.encode())
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
@@ -99,10 +107,10 @@ def make_key(scope: Any, weights: Weights, prefix: Any, window: int | None) -> K
     return check_scope(scope), signature(weights, network.check_window(window)), tuple(ids.tolist())
 
 
-def keys(scope: Any, weights: Weights, prefix: Any, window: int | None) -> list[Key]:
-    """`make_key` of each of g networks with a common prefix, window and scope."""
-    ids, owner = tuple(network.check_ids(prefix).tolist()), check_scope(scope)
-    return [(owner, mark, ids) for mark in signatures(weights, network.check_window(window))]
+def keys(scope: Any, digests: list[str], prefix: Any, window: int | None) -> list[Key]:
+    """`make_key` of each of g networks, from their `weight_digests`, with a common prefix, window and scope."""
+    ids, owner, width = tuple(network.check_ids(prefix).tolist()), check_scope(scope), network.check_window(window)
+    return [(owner, _signature(digest, width), ids) for digest in digests]
 
 
 class PrefixStore:
@@ -132,7 +140,7 @@ class PrefixStore:
 
     def digests(self) -> list[str]:
         """SHA-256 of each entry's K, V and positions, oldest first: shows whether stored bytes changed without handing them out."""
-        return [_digest(entry.cache) for entry in self._entries]
+        return [_digest("", entry.cache.k, entry.cache.v, entry.cache.positions) for entry in self._entries]
 
     def remember(self, scope: str, weights: Weights, prefix: Any, window: int | None = None) -> None:
         """Compute the cache of a prefix and append it as the newest entry. A key that is already there is stored again."""
@@ -175,10 +183,3 @@ class PrefixStore:
 
     def _recompute(self, weights: Weights, both: network.Ints, window: int | None, counter: Counter) -> Floats:
         return network.advance(weights, both, window=window, counter=counter)[0]
-
-
-def _digest(cache: Cache) -> str:
-    digest = hashlib.sha256()
-    for array in (cache.k, cache.v, cache.positions):
-        digest.update(array.tobytes())
-    return digest.hexdigest()

@@ -77,9 +77,10 @@ def guarded(weights: Weights, case: Case, stored: Cache, reused: network.Bools) 
         chosen = np.flatnonzero(reused == hit)
         if len(chosen):
             counter = Counter()
-            some = weights.take(chosen)
+            every = len(chosen) == len(reused)
+            some, behind = (weights, stored) if every else (weights.take(chosen), stored.take(chosen))
             ids = case.suffix if hit else np.concatenate([case.prefix, case.suffix])
-            got, _ = network.advance(some, ids, stored.take(chosen) if hit else None, case.window, counter)
+            got, _ = network.advance(some, ids, behind if hit else None, case.window, counter)
             states[chosen], rows[chosen] = got[:, -len(case.suffix) :], counter.projected_rows
     return states, rows
 
@@ -90,14 +91,21 @@ def rows_of(columns: list[Any]) -> Any:
     return stacked.reshape(-1, *stacked.shape[2:])
 
 
+def digests_of(networks: Weights, asked: list[Case]) -> dict[float, list[str]]:
+    """Weight change -> digests of the networks so changed; each distinct set of weights is hashed once."""
+    changes = {0.0: networks} | {case.weight_change: case.weights(networks) for case in asked if case.weight_change}
+    return {change: prefix.weight_digests(weights) for change, weights in changes.items()}
+
+
 def answers(networks: Weights, stored_case: Case, asked: list[Case], scopes: list[str]) -> dict[str, Any]:
     """fresh, unchecked, guarded, reused and projected rows of cases asked behind one stored case, as rows network x case."""
     _, stored = network.advance(networks, stored_case.prefix)
-    entries = prefix.keys(scopes[stored_case.scope], networks, stored_case.prefix, stored_case.window)
+    digests = digests_of(networks, asked)
+    entries = prefix.keys(scopes[stored_case.scope], digests[0.0], stored_case.prefix, stored_case.window)
     made: dict[str, list[Any]] = {name: [] for name in ("fresh", "unchecked", "guarded", "reused", "rows")}
     for case in asked:
         weights = case.weights(networks)
-        wanted = prefix.keys(scopes[case.scope], weights, case.prefix, case.window)
+        wanted = prefix.keys(scopes[case.scope], digests[case.weight_change], case.prefix, case.window)
         reused = np.array([key == entry for key, entry in zip(wanted, entries, strict=True)])
         states, rows = guarded(weights, case, stored, reused)
         made["fresh"].append(fresh(weights, case))
@@ -599,12 +607,13 @@ def suffix_key(protocol: Protocol, networks: Weights) -> Batch:
     order = [known[name] for name in protocol.values("condition")]
     first, scopes = known["same-prefix"], protocol.settings["scopes"]
     _, stored = network.advance(networks, first.prefix)
+    digests = digests_of(networks, order)
     fresh_states, states, reused_all, rows_all = [], [], [], []
     for kind in protocol.values("key_kind"):
         for case in order:
             weights = case.weights(networks)
-            entries = prefix.keys(scopes[first.scope], networks, first.prefix, first.window)
-            wanted = prefix.keys(scopes[case.scope], weights, case.prefix, case.window)
+            entries = prefix.keys(scopes[first.scope], digests[0.0], first.prefix, first.window)
+            wanted = prefix.keys(scopes[case.scope], digests[case.weight_change], case.prefix, case.window)
             same_suffix = kind == "without-suffix" or np.array_equal(case.suffix, first.suffix)
             reused = np.array([key == entry and same_suffix for key, entry in zip(wanted, entries, strict=True)])
             answer, rows = guarded(weights, case, stored, reused)
