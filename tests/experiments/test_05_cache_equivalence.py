@@ -6,10 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from audit.derive.e05 import largest
 from labcore import metrics, network
 from labcore.faults import first_key_triangle, no_mask, reset_position
 from labcore.loading import load
 from labcore.network_loop import LoopNetwork
+from labcore.recall_training import Trained, draw_words
 from tests.experiments import small
 
 NAME = "05_cache_equivalence"
@@ -135,3 +137,17 @@ def test_loops_and_shares(experiment):
     assert experiment.loops(np.array([5] * 8))
     assert not experiment.loops(np.array([1, 2, 3, 4, 5, 1, 2, 3]))
     assert experiment.share(np.array([True, False, True, True])) == 0.75
+
+
+@pytest.mark.parametrize(("rule", "where"), [("true-positions", range(11)), ("reset-to-0", [0, 1, 2, 3, 4, *[0] * 6])])
+def test_the_auditor_says_what_the_cached_network_says(experiment, rule, where):
+    rng, weights = np.random.default_rng(11), network.draw([11])
+    model = Trained(weights, rng.normal(size=(16, 32)))
+    words = draw_words(rng, 13, 5)
+    said = experiment.continued(model, words, 6, rule)
+    text = np.concatenate([words, said], axis=1)
+    again = largest(weights.embedding[0], weights.qkv[0], model.readout, text, list(where))
+    assert again[:, 4:-1].tolist() == said.tolist()
+    text[3, 7] = (text[3, 7] + 1) % 32
+    other = largest(weights.embedding[0], weights.qkv[0], model.readout, text, list(where))
+    assert other[3, 6] == said[3, 2] != text[3, 7]
