@@ -77,6 +77,7 @@ class PagedPool:
         if poison is not None:
             self.rows[...] = poison
         self.copies = 0  # blocks copied because they were shared
+        self.copied_rows = 0  # rows in them that were written
         self._tables: dict[int, _Table] = {}
         self._tickets: dict[int, _Ticket] = {}
         self._next_ticket = 0
@@ -368,6 +369,7 @@ class PagedPool:
             self.rows[new, :written] = self.rows[old, :written]
             table.blocks[page] = new
             self.copies += 1
+            self.copied_rows += written
             self._give_back([old], -1)
 
     def _give_back(self, ids: list[int], request: int) -> None:
