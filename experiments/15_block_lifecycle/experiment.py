@@ -13,6 +13,7 @@ from labcore.batch import Batch
 from labcore.blocks import Blocks, PoolError
 from labcore.faults import real_races
 from labcore.faults.lifetimes import END, FAIL, OPEN, SHARE, VARIANTS
+from labcore.faults.pools import NoFence
 from labcore.faults.printed_cache import PrintedCache
 from labcore.faults.races import FLAGS, HARM, SCENARIOS
 from labcore.interleave import orders
