@@ -199,7 +199,7 @@ def lines(case: Case, inputs: Any, settings: Any) -> Result:
         else:
             wanted = sorted(cell)
             if case["masked"]:
-                slip = {(2, 0)} if case["fault"] == "mask_slip" else set()
+                slip = {(2, 0)} if case["fault"].startswith("mask_") else set()
                 wanted = [at for at in wanted if (cell[at][1] == "a" and cell[at][2] < 7) or at in slip]
         return [(cell[at][0], cell[at][1] in ("b", "old b")) for at in wanted]
 

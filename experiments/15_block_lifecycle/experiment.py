@@ -638,14 +638,15 @@ def scene(inputs: dict[str, Any], rows_b: Any, counted: bool, fault: str) -> tup
 
 def seen_slots(owner: Any, table: list[int], masked: bool, paged: bool, fault: str) -> list[tuple[int, int]]:
     """The slots that A's query, at position 6, attends to. With pages the mask goes by the length, without by the owner; a slip of
-    the mask shows one slot too many: the first behind the length, or B's first."""
+    the mask shows one slot too many: the first behind the length, or B's first (mask_foreign: B's first in both, where there are pages
+    a slot that the table does not lead to)."""
     if paged:
         slots = [(block, slot) for block in table for slot in range(3)]
         return slots[: 7 + (fault == "mask_slip")] if masked else slots
     slots = [(block, slot) for block in range(7) for slot in range(3)]
     if not masked:
         return slots
-    slip = (B_PAGES[0], 0) if fault == "mask_slip" else None
+    slip = (B_PAGES[0], 0) if fault in ("mask_slip", "mask_foreign") else None
     return [s for s in slots if (owner[s][0] == 0 and owner[s][1] <= 6) or s == slip]
 
 
@@ -858,8 +859,8 @@ def real_rows(protocol: Protocol) -> Batch:
 
 
 def locks(protocol: Protocol) -> Batch:
-    steps, width = protocol.settings["lock_steps"], protocol.settings["lock_rows"]
-    found = [real_races.copying(case["scheme"], steps, width) for case in protocol.rows("locks")]
+    steps, numbers = protocol.settings["lock_steps"], protocol.settings["lock_numbers"]
+    found = [real_races.copying(case["scheme"], steps, numbers[case["hold"]]) for case in protocol.rows("locks")]
     held, waited, total = (np.array([one[part] for one in found]) for part in range(3))
     return Batch("locks", {"held": held, "waited": waited, "total": total})
 

@@ -213,7 +213,7 @@ def copying(scheme: str, steps: int, width: int, threads: int = 4, blocks: int =
     shared = np.zeros(blocks, bool)
     locks = [threading.Lock() for _ in range(1 if scheme == "one_lock" else blocks)]
     watches = [Stopwatch() for _ in range(threads)]
-    query = np.ones((64, 64))
+    query = np.ones((96, 96))
 
     def turn(block: int) -> None:
         if shared[block]:
@@ -239,11 +239,17 @@ def copying(scheme: str, steps: int, width: int, threads: int = 4, blocks: int =
             finally:
                 lock.release()
 
-    whole = Stopwatch()
-    workers = [threading.Thread(target=work, args=(me,)) for me in range(threads)]
+    whole, gun = Stopwatch(), threading.Barrier(threads + 1)
+
+    def body(me: int) -> None:
+        gun.wait()
+        work(me)
+
+    workers = [threading.Thread(target=body, args=(me,)) for me in range(threads)]
+    for worker in workers:
+        worker.start()
+    gun.wait()
     with whole("total"):
-        for worker in workers:
-            worker.start()
         for worker in workers:
             worker.join()
     return [w.get("held") for w in watches], [w.get("waited") for w in watches], whole.get("total")
