@@ -297,12 +297,17 @@ def traced(study: Study) -> Iterator[Derived]:
     longest = max(len(events) for _, events, _ in played)
     padded = [[*map(list, events), *[[-1] * 4] * (longest - len(events))] for _, events, _ in played]
     counts: dict[str, Any] = {"refused_commands": [refused for _, _, refused in played]}
-    stored = study.read("traces", "events").tolist()
+    stored, when = study.read("traces", "events").tolist(), study.read("traces", "event_command").tolist()
     for row, (commands, _, _) in enumerate(played):
-        log = [event for event in stored[row] if event[0] >= 0]
+        log = [[at, *event] for at, event in zip(when[row], stored[row], strict=True) if at >= 0]
         for name, value in lifetimes.read_rights(log, commands, study.settings["trace_blocks"]).items():
             counts.setdefault(name, []).append(value)
-    yield Derived("traces", None, {"commands": [commands for commands, _, _ in played], "events": padded}, counts=counts)
+    arrays = {
+        "commands": [commands for commands, _, _ in played],
+        "events": [[event[1:] for event in log] for log in padded],
+        "event_command": [[event[0] for event in log] for log in padded],
+    }
+    yield Derived("traces", None, arrays, counts=counts)
 
 
 def race_counts(found: list[list[int]]) -> dict[str, Sequence[int]]:

@@ -306,7 +306,7 @@ def trace_commands(seed: int, settings: dict[str, Any]) -> Any:
          rng.integers(0, requests, total), rng.integers(1, 6, total)], axis=1
     )  # fmt: skip
     drawn[-requests:] = [[END, request, 0, 0] for request in range(requests)]
-    return drawn.astype(np.int16)
+    return drawn.astype(np.int8)
 
 
 def replayed(events: list[tuple[int, int, int, int]], total: int) -> dict[str, int]:
@@ -341,7 +341,8 @@ def traces(protocol: Protocol) -> Batch:
     events = np.full((len(logs), longest, 4), -1, np.int16)
     for row, log in enumerate(logs):
         events[row, : len(log)] = log
-    return Batch("traces", {"commands": np.stack(commands), "events": events}, counts=columns(counts))
+    arrays = {"commands": np.stack(commands), "events": events[:, :, 1:].astype(np.int8), "event_command": events[:, :, 0]}
+    return Batch("traces", arrays, counts=columns(counts))
 
 
 # -- races by enumeration: A23, A36, C20, C24, C35 ------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def races(run: Sealed) -> Figure:
     axis.set(xlim=(0, 1.18), xlabel="share of all interleavings that do harm (dots: exactly 0)", ylim=(-0.7, len(names) - 0.3))
     axis.grid(axis="y", visible=False)
     faulty, cured = sum(s > 0 for s in share), sum(s == 0 for s in share)
-    axis.set_title(f"{faulty} scenarios go wrong in some order; {cured}, with lock, table first or a reader's reference, in none")
+    axis.set_title(f"{faulty} scenarios go wrong in some order, {cured} (locks, references, one counter) in none")
     return figure
 
 
@@ -60,10 +60,8 @@ def lines(run: Sealed) -> Figure:
     axis.grid(visible=False)
     values = run.audit["claims"]["A60"]["values"] if run.audit.get("claims") else {"mask": 0, "paging": 0, "counting": 0}
     axis.set(xlabel="planted fault", ylabel="lines of defence that are on")
-    axis.set_title(
-        f"Cases a line alone stops (3 seeds): mask {values['mask']}, count {values['counting']}, pages {values['paging']} (not counting mask foreign)",
-        fontsize=8,
-    )
+    stops = f"mask {values['mask']}, counting {values['counting']}, pages {values['paging']}"
+    axis.set_title(f"Cases that one line alone stops (first four\nfaults, 3 seeds): {stops}")
     return figure
 
 
