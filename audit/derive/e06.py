@@ -96,7 +96,8 @@ def over(study: Study, block: str, row: Row) -> Derived:
     factors = study.rows(block)
     parts: tuple[dict[str, list[Any]], ...] = ({}, {}, {})
     for number in chosen:
-        for part, values in zip(parts, row(factors[number]), strict=True):
+        made: tuple[dict[str, Any], ...] = row(factors[number])
+        for part, values in zip(parts, made, strict=True):
             for name, value in values.items():
                 part.setdefault(name, []).append(value)
     return Derived(block, chosen, arrays=parts[0], decisions=parts[1], counts=parts[2])
