@@ -7,7 +7,7 @@ SETUP = @command -v $(PYTHON) >/dev/null 2>&1 || { echo "make: $(PYTHON) not fou
 EXPERIMENT = @test -n "$(EXP)" || { echo "make $@: which experiment? Say for example: make $@ EXP=06" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run audit protocol figure keep freeze verify cite key diff replicate list new oracles test bench campaign clean lock format readme report show
+.PHONY: help run audit protocol figure keep freeze verify cite key diff replicate list new oracles test bench campaign clean lock format readme report show test-site
 
 help:  ## print these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,12 @@ test:  ## install the rest, lint, type-check and run all tests
 oracles:  ## check archives with other people's validators (an environment of its own, not part of make test)
 	$(SETUP) test sign oracles
 	@.venv-oracles/bin/python tools/oracles.py $(ARGS)
+
+test-site:  ## build the report and try it in a headless Chromium (installs Debian's where there is none)
+	$(SETUP) site browser
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+		|| { echo "make test-site: no Chromium, and apt-get could not install it" >&2; exit 3; }
+	@$(PY) -m pytest -c browser/pytest.ini browser $(ARGS)
 
 bench:  ## measure speed and memory as ratios inside one run
 	$(SETUP) test

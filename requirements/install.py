@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 VENV = ROOT / ".venv"
 TORCH = "torch==2.13.0"
-SETS = ("run", "test", "torch", "tokenizers", "sign", "site", "oracles")
+SETS = ("run", "test", "torch", "tokenizers", "sign", "site", "browser", "oracles")
 OPTIONAL = ("torch", "tokenizers")
 APART = {"oracles": ROOT / ".venv-oracles"}
 
