@@ -1,4 +1,4 @@
-"""One prefix in PyTorch on CPU under other batches, pieces, paddings, threads, dtypes and back ends: which bits stay, which rules cry wolf."""
+"""One prefix in PyTorch on CPU under other batches, pieces, paddings, threads, dtypes and back ends: which bits stay, which rules err."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def batches(protocol: Protocol) -> Iterator[Batch]:
             yield fixed(protocol, dtype)
         for dtype in ("float32", "bfloat16", "float16"):
             yield alarms(protocol, dtype)
-        yield reuse(protocol, "reuse", 16, 1)
-        yield reuse(protocol, "reuse_wide", 96, 4)
+        for dtype in DTYPES:
+            yield reuse(protocol, f"reuse_{dtype}", dtype, 16, 1, 4)
+            yield reuse(protocol, f"reuse_wide_{dtype}", dtype, 96, 4, 1)
         yield cost(protocol)
         yield kernels()
 
@@ -92,9 +93,14 @@ def embed(net: Network, ids: Ids, start: int) -> Any:
 
 
 def advance(
-    net: Network, x: Any, cache: Cache | None = None, pad: int = 0, attend: Callable[..., Any] | None = None, product: Product = torch.matmul,
+    net: Network,
+    x: Any,
+    cache: Cache | None = None,
+    pad: int = 0,
+    attend: Callable[..., Any] | None = None,
+    product: Product = torch.matmul,
     window: int | None = None,
-) -> tuple[Any, Cache]:  # fmt: skip
+) -> tuple[Any, Cache]:
     """States (b, m, d) of new tokens and the cache with them. pad: so many of the new tokens, the first ones, are padding."""
     attend = attend or usual
     b, m, d = x.shape
@@ -358,12 +364,11 @@ def alarms(protocol: Protocol, dtype: str) -> Batch:
 # The six conditions of experiment 06 in other dtypes
 
 
-def reuse(protocol: Protocol, block: str, width: int, heads: int) -> Batch:
-    """Behind a key that names everything the prefix depends on: hits continue the stored cache, misses recompute."""
+def reuse(protocol: Protocol, block: str, dtype: str, width: int, heads: int, rows: int) -> Batch:
+    """Behind a key that names everything the prefix depends on: hits continue the stored cache, misses recompute. The last `rows` states."""
     s = protocol.settings["reuse"]
     arrays: dict[str, list[Any]] = {"fresh": [], "guarded": []}
     decisions: list[bool] = []
-    rows = 4 if block == "reuse" else 1
     for row in protocol.rows(block):
         rng = np.random.default_rng([3, row["seed"], width])
         embedding = rng.standard_normal((s["vocabulary"], width)) * s["embedding_scale"]
@@ -371,7 +376,8 @@ def reuse(protocol: Protocol, block: str, width: int, heads: int) -> Batch:
         prefix, suffix, window, scope = np.array([s["prefix"]]), np.array([s["suffix"]]), None, "reader-a"
         stored_key = (scope, window, drawn.tobytes(), prefix.tobytes())
         with threads(row["threads"]):
-            _, cache = advance(build(embedding, drawn, heads, row["dtype"]), embed(build(embedding, drawn, heads, row["dtype"]), prefix, 0))
+            net = build(embedding, drawn, heads, dtype)
+            _, cache = advance(net, embed(net, prefix, 0))
             if row["condition"] == "edited-prefix":
                 prefix[0, s["edited_place"]] = s["edited_id"]
             elif row["condition"] == "different-weights":
@@ -382,7 +388,7 @@ def reuse(protocol: Protocol, block: str, width: int, heads: int) -> Batch:
                 scope = "reader-b"
             elif row["condition"] == "new-suffix":
                 suffix = np.array([s["new_suffix"]])
-            net = build(embedding, drawn, heads, row["dtype"])
+            net = build(embedding, drawn, heads, dtype)
             whole = embed(net, np.concatenate([prefix, suffix], axis=1), 0)
             fresh, _ = advance(net, whole, window=window)
             hit = (scope, window, drawn.tobytes(), prefix.tobytes()) == stored_key
