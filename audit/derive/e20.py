@@ -18,9 +18,9 @@ from audit.study import Derived, Study
 
 Matrix = NDArray[np.float64]
 _WHY = (
-    "states lie within 1 and K, V, scores below 10; rounding unit u = {u}. Input, weights, projections, scores, weights of attention and tanh are "
-    "rounded once each in two layers, sums of up to 96 terms are taken at least in float32, and an error grows by less than 4 in a layer: below "
-    "about 60 u; an own bound because no machine's order of sums is prescribed"
+    "states lie within 1 and K, V, scores below 10; rounding unit u = {u}. Input, projections, scores, weights of attention and tanh are "
+    "rounded once each in two layers, sums of up to 96 terms are taken at least in float32, and an error grows by less than 4 in a "
+    "layer: below about 60 u, whatever the order of the sums"
 )
 _LIMIT = {
     "float64": (1e-12, _WHY.format(u="2**-53, sums in float64")),
@@ -60,7 +60,7 @@ def rounded(x: Any, dtype: str) -> Matrix:
     """To the nearest number of the dtype, ties to even, by way of float32 for the short ones as PyTorch goes."""
     x = np.asarray(x, np.float64)
     if dtype == "float64":
-        return x
+        return np.asarray(x, np.float64)
     x = x.astype(np.float32)
     if dtype == "float16":
         x = x.astype(np.float16)

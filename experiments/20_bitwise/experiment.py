@@ -52,7 +52,10 @@ def threads(count: int) -> Iterator[None]:
 
 
 class Network(NamedTuple):
-    """embedding (vocabulary, d), as float64 too for exact inputs; weights per layer (q, k, v), each (d, d)."""
+    """embedding (vocabulary, d) in float64, for inputs that are rounded once; weights per layer (q, k, v), each (d, d);
+
+    table (vocabulary, d): logits of a state are its products with the rows.
+    """
 
     embedding: NDArray[np.float64]
     table: Any
@@ -70,17 +73,17 @@ class Cache(NamedTuple):
 
 
 def network(s: dict[str, Any], seed: int, dtype: str) -> Network:
-    """Drawn in float64 by NumPy (embedding, then Q, K, V of each layer), rounded once to the dtype."""
+    """Drawn in float64 by NumPy (embedding, then Q, K, V of each layer, then the table of the logits), rounded once to the dtype."""
     rng = np.random.default_rng([1, seed])
     embedding = rng.standard_normal((s["vocabulary"], s["width"])) * s["embedding_scale"]
     drawn = rng.standard_normal((s["layers"], 3, s["width"], s["width"])) * (s["weight_scale"] / math.sqrt(s["width"]))
-    return build(embedding, drawn, s["heads"], dtype)
+    return build(embedding, drawn, s["heads"], dtype, rng.standard_normal((s["vocabulary"], s["width"])))
 
 
-def build(embedding: Any, drawn: Any, heads: int, dtype: str) -> Network:
+def build(embedding: Any, drawn: Any, heads: int, dtype: str, table: Any = None) -> Network:
     kind = DTYPES[dtype]
     layers = [tuple(torch.from_numpy(w).to(kind) for w in layer) for layer in drawn]
-    return Network(embedding, torch.from_numpy(embedding).to(kind), layers, heads, kind)
+    return Network(embedding, torch.from_numpy(embedding if table is None else table).to(kind), layers, heads, kind)
 
 
 def embed(net: Network, ids: Ids, start: int) -> Any:
@@ -326,7 +329,8 @@ def decode(net: Network, r: Requests, size: int, steps: int, leaked: int | None)
         for side in (cache.k, cache.v):
             for layer in side:
                 layer[0, :, leaked] = layer[1, :, leaked]
-    states, cache = advance(net, embed(net, r.suffix[:size], n), cache)
+    for at in range(m):  # one at a time, as decoding goes: a batch of one is a matrix-vector product here
+        states, cache = advance(net, embed(net, r.suffix[:size, at : at + 1], n + at), cache)
     seen, tokens = states[0, -1], []
     for step in range(steps):
         chosen = torch.argmax(torch.matmul(states[:, -1], net.table.T), dim=-1)
@@ -365,7 +369,7 @@ def alarms(protocol: Protocol, dtype: str) -> Batch:
 
 
 def reuse(protocol: Protocol, block: str, dtype: str, width: int, heads: int, rows: int) -> Batch:
-    """Behind a key that names everything the prefix depends on: hits continue the stored cache, misses recompute. The last `rows` states."""
+    """Behind a key that names all that the prefix depends on: hits continue the stored cache, misses recompute. The last `rows` states."""
     s = protocol.settings["reuse"]
     arrays: dict[str, list[Any]] = {"fresh": [], "guarded": []}
     decisions: list[bool] = []
