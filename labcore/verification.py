@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labcore import attest, bag, canonical, confined, contents, ledger, passing, swhid, tape
 from labcore.errors import FINDING, GOOD, Refused
 from labcore.metadata import Facts
-from labcore.sealed import Sealed
 from labcore.workspace import Workspace, growing
+
+if TYPE_CHECKING:
+    from labcore.sealed import Sealed
 
 BIG = 256 << 20
 """Archives above this size get their SWHID computed only where one is asked for: it costs one more digest of every byte."""
@@ -116,6 +118,8 @@ def opened(workspace: Workspace, path: Path, wanted: Wanted | None = None, *, wh
 @contextmanager
 def run_of(workspace: Workspace, path: Path) -> Iterator[Sealed]:
     """The run in an archive, for programs that use it: refused unless the archive is VERIFIED. Says who signed it."""
+    from labcore.sealed import Sealed
+
     with opened(workspace, path, whole=True) as checked:
         if checked.findings or checked.folder is None:
             raise Refused(f"{path.name}: NOT VERIFIED, so nothing of it is used: {(checked.findings or ['not judged'])[0]}")

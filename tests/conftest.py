@@ -69,7 +69,12 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """A fresh, committed project that holds the toy experiment."""
-    root = tmp_path / "project"
+    return project_at(tmp_path)
+
+
+def project_at(place: Path) -> Project:
+    """The project in a folder of its own under `place`."""
+    root = place / "project"
     for package in ("labcore", "audit"):
         shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__", "e[0-9]*.py"))
     shutil.copytree(ROOT / "requirements", root / "requirements", ignore=shutil.ignore_patterns("__pycache__"))
@@ -77,6 +82,8 @@ def project(tmp_path: Path) -> Project:
     shutil.copy(ROOT / "conf" / "config.yaml", root / "conf")
     shutil.copy(ROOT / ".gitignore", root)
     (root / "evidence").mkdir()
+    shutil.copy(ROOT / "evidence" / "FORMAT.md", root / "evidence")
+    shutil.copy(ROOT / "LICENSE", root)
     for path, text in scaffold.files(TOY).items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)

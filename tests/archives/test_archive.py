@@ -1,0 +1,310 @@
+"""Archives: the same bytes everywhere, what may be frozen, identity, use of an archive, and what is left after a kill."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from labcore import archive, canonical, contents, passing, swhid, tape
+from labcore.errors import Refused
+from labcore.verification import Wanted, opened
+from tests.archives.conftest import place
+from tests.archives.forge import members
+
+
+def test_an_archive_is_verified_and_signed(frozen: Any) -> None:
+    with opened(frozen.workspace, frozen.path, Wanted(signed=True)) as checked:
+        assert (checked.findings, checked.verdict, checked.signature) == ([], "VERIFIED", "signed")
+        assert checked.sha256 == frozen.done.sha256 == canonical.sha256_file(frozen.path)
+        assert [step for step, _ in checked.steps][:3] == ["archive", "bag", "swhid"]
+        assert (checked.folder / "sealed" / "arrays.h5").stat().st_size > 0
+    assert not checked.folder.exists()
+    assert list((frozen.workspace.local / "archives").iterdir()) == []
+
+
+def test_tarfile_writes_the_same_bytes(frozen: Any) -> None:
+    """The standard library's writer as an oracle, and its reader."""
+    out = io.BytesIO()
+    with tarfile.open(frozen.path) as source, tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as target:
+        for member in source.getmembers():
+            info = tarfile.TarInfo(member.name)
+            info.size, info.mtime, info.mode = member.size, member.mtime, 0o644
+            target.addfile(info, source.extractfile(member))
+    assert out.getvalue() == frozen.path.read_bytes()
+
+
+def test_git_gives_the_same_tree(frozen: Any, tmp_path: Path) -> None:
+    with tarfile.open(frozen.path) as source:
+        source.extractall(tmp_path, filter="data")
+    tree = next(tmp_path.iterdir())
+    run = {"cwd": tree, "check": True, "capture_output": True, "text": True}
+    subprocess.run(["git", "init", "-q", "."], **run)
+    subprocess.run(["git", "-c", "core.autocrlf=false", "add", "-A", "-f", "."], **run)
+    assert "swh:1:dir:" + subprocess.run(["git", "write-tree"], **run).stdout.strip() == frozen.done.swhid
+
+
+def test_bytes_do_not_depend_on_the_surroundings(frozen: Any, tmp_path: Path) -> None:
+    """Another umask, locale, time zone, path, day (by mtime) and order of listing."""
+    import shutil
+
+    root = tmp_path / "elsewhere" / "a b"
+    shutil.copytree(frozen.root, root, ignore=shutil.ignore_patterns("archives", "__pycache__", "LEDGER.jsonl"))
+    for path in root.rglob("*"):
+        os.utime(path, (1, 1))
+    environment = {
+        **os.environ,
+        "TZ": "Pacific/Chatham",
+        "LC_ALL": "C",
+        "LANG": "tr_TR.UTF-8",
+        "PYTHONHASHSEED": "7",
+        "OMP_NUM_THREADS": "1",
+    }
+    command = f"umask 077; exec {sys.executable} -m labcore freeze 90 --run {frozen.run.name}"
+    done = subprocess.run(["sh", "-c", command], cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    written = root / "evidence" / "archives" / frozen.path.name
+    assert written.read_bytes() == frozen.path.read_bytes()
+    assert written.stat().st_mode & 0o777 == 0o644
+    assert f"sha256:{frozen.done.sha256}" in done.stdout and "unsigned" in done.stdout
+
+
+def test_freezing_again_changes_nothing(frozen: Any) -> None:
+    ledger = frozen.workspace.ledger.read_bytes()
+    again = archive.freeze(frozen.workspace, frozen.run, draft=False)
+    assert (again.before, again.sha256, frozen.workspace.ledger.read_bytes()) == (True, frozen.done.sha256, ledger)
+    assert json.loads(ledger.splitlines()[-1])["text"].startswith(f"sha256:{frozen.done.sha256} {frozen.done.swhid} ")
+
+
+def test_the_readers_program_needs_no_suite(frozen: Any, tmp_path: Path) -> None:
+    with tarfile.open(frozen.path) as source:
+        source.extractall(tmp_path, filter="data")
+    tree = next(tmp_path.iterdir())
+    command = [sys.executable, "-I", str(tree / "data" / "verify.py")]
+
+    def verify() -> Any:
+        return subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+
+    done = verify()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "VERIFIED"
+    assert "signature  not checked" in done.stdout and "claim      Z01 reproduced" in done.stdout
+    assert not list(tree.rglob("__pycache__"))
+    stored = tree / "data" / "90_toy" / frozen.run.name / "audit.json"
+    stored.write_bytes(stored.read_bytes().replace(b"reproduced", b"qualified!"))
+    done = verify()
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "NOT VERIFIED")
+    assert f"data/90_toy/{frozen.run.name}/audit.json: does not have its SHA-256" in done.stdout
+    (tree / "data" / "link").symlink_to("/etc/passwd")
+    assert verify().returncode == 2
+
+
+def test_wanted_digests(frozen: Any) -> None:
+    good = Wanted(sha256=f"sha256:{frozen.done.sha256}", swhid=frozen.done.swhid)
+    with opened(frozen.workspace, frozen.path, good) as checked:
+        assert checked.findings == []
+    with opened(frozen.workspace, frozen.path, Wanted(sha256="0" * 64)) as checked:
+        assert "not the wanted" in checked.findings[0]
+    with opened(frozen.workspace, frozen.path, Wanted(swhid="swh:1:dir:" + "0" * 40)) as checked:
+        assert "not the wanted" in checked.findings[0]
+
+
+def test_commands(frozen: Any, tmp_path: Path) -> None:
+    call, path = frozen.project.call, str(frozen.path)
+    done = call("verify", path)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"VERIFIED 90_toy {frozen.run.name}, signed")
+    damaged = bytearray(frozen.path.read_bytes())
+    damaged[-1] = 1
+    done = call("verify", str(place(frozen, tmp_path, bytes(damaged))))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1) and done.stderr.startswith("REFUSED ")
+    done = call("cite", "90")
+    assert done.returncode == 0, done.stderr
+    for text in (frozen.done.sha256, frozen.done.swhid, "Z01 reproduced", "@misc{90-toy-", "cff-version: 1.2.0"):
+        assert text in done.stdout
+    done = call("diff", path, f"90/{frozen.run.name[:4]}")
+    assert done.returncode == 0 and ": identical" in done.stdout, done.stderr
+    done = call("replicate", "--here", "--file", path)
+    assert done.returncode == 0 and "replicated: identical" in done.stdout, done.stderr
+    assert call("cite").returncode == call("replicate").returncode == 2
+    done = call("verify", str(tmp_path / "none.tar"))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
+def test_what_may_be_frozen(frozen: Any) -> None:
+    """Exploratory runs and a changed auditor need --draft, and the archive says so inside."""
+    call = frozen.project.call
+    run = next(line for line in call("run", "90", "seeds=[3,5]", "--no-audit").stdout.splitlines() if "exploratory" in line).split()[1][:-1]
+    done = call("freeze", "90", "--run", run)
+    assert done.returncode == 2 and "the run is exploratory (seeds=[3,5])" in done.stderr
+    done = call("freeze", "90", "--run", run, "--draft")
+    assert done.returncode == 0, done.stderr
+    path = frozen.path.with_name(f"90_toy-{run}.draft.tar")
+    done = call("verify", str(path))
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"VERIFIED 90_toy {run}, a draft, unsigned")
+    inside = members(path)
+    assert b"DRAFT" in inside["data/README.txt"] and b"A draft: do not cite it" in inside["data/CITATION.cff"]
+    assert json.loads(inside["data/archive.json"])["draft"] == ["the run is exploratory (seeds=[3,5])"]
+    assert not any(run in line for line in frozen.workspace.ledger.read_text().splitlines())
+    path.unlink()
+    with pytest.raises(Refused, match="nothing is missing"):
+        archive.freeze(frozen.workspace, frozen.run, draft=True)
+    changed = frozen.root / "audit" / "run.py"
+    text = changed.read_text()
+    changed.write_text(text + "# another\n")
+    try:
+        with pytest.raises(Refused, match=r"not committed as they are: audit/run\.py"):
+            archive.freeze(frozen.workspace, frozen.run, draft=False)
+    finally:
+        changed.write_text(text)
+
+
+def test_a_damaged_run_is_not_frozen(frozen: Any, tmp_path: Path) -> None:
+    import shutil
+
+    run = tmp_path / frozen.run.name
+    shutil.copytree(frozen.run, run)
+    with (run / "sealed" / "results.csv").open("a") as out:
+        out.write("x\n")
+    for draft in (False, True):
+        with pytest.raises(Refused, match=r"NOT VERIFIED|not even a draft"):
+            archive.freeze(frozen.workspace, run, draft=draft)
+    assert not list((frozen.workspace.local / "archives").iterdir())
+
+
+def test_nothing_is_left_after_a_kill(frozen: Any) -> None:
+    """SIGKILL in the middle of a verification: the next start removes what it left, and says so."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "labcore", "verify", str(frozen.path)]
+    process = subprocess.Popen(command, cwd=frozen.root, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    local = frozen.workspace.local / "archives"
+    deadline = time.monotonic() + 20
+    while not list(local.glob(".growing-*/*/*/sealed")) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert list(local.iterdir()), "killed too late for this test to see anything"
+    done = frozen.project.call("verify", str(frozen.path))
+    assert done.returncode == 0 and "left by a run that was killed" in done.stdout
+    assert not list(local.iterdir())
+
+
+def test_the_child_is_held_to_its_limits(frozen: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    from labcore import confined
+
+    hungry = "def child(task):\n    x = bytearray(6 << 30)\n    return {}\n"
+    greedy = tmp_path / "labcore"
+    greedy.mkdir()
+    text = Path(confined.__file__).read_text()
+    start, end = text.index("def child("), text.index("def limit(")
+    (greedy / "__init__.py").write_text("")
+    (greedy / "errors.py").write_text("class Refused(Exception):\n    pass\n")
+    for body, wanted in ((hungry, "4 GiB of memory"), ("def child(task):\n    while True:\n        pass\n", "signal 9|signal 24")):
+        (greedy / "confined.py").write_text(text[:start] + body + "\n\n" + text[end:])
+        monkeypatch.setattr(confined, "ROOT", tmp_path)
+        monkeypatch.setattr(confined, "SECONDS", 1)
+        with pytest.raises(Refused, match=wanted):
+            confined.judge(frozen.run, {}, None, "hungry")
+
+
+def test_large_members_are_judged_in_place(frozen: Any, monkeypatch: Any) -> None:
+    """With the limit at nothing every file of the run stays in the archive, and the audit is the same."""
+    monkeypatch.setattr(passing, "HELD", 4096)
+    seen = {}
+    judge = contents.canonical and archive.confined.judge
+
+    def watch(folder: Path, given: Any, *rest: Any) -> Any:
+        seen.update(given)
+        return judge(folder, given, *rest)
+
+    monkeypatch.setattr(archive.confined, "judge", watch)
+    held = {"ro-crate-metadata.json", "manifest.json", "manifest-sha256.txt", "LICENSE", "FORMAT.md", "verify.py"}
+    read = passing._Split._begin
+
+    def begin(self: Any) -> None:
+        name = self.members[self.at].name if self.at < len(self.members) else ""
+        small = name.rsplit("/", 1)[-1] in held or "/auditor/" in name or name.endswith("audit.json")
+        monkeypatch.setattr(passing, "HELD", 1 << 20 if small else 2000)
+        read(self)
+
+    monkeypatch.setattr(passing._Split, "_begin", begin)
+    with opened(frozen.workspace, frozen.path, whole=True) as checked:
+        assert checked.findings == [] and {"sealed/arrays.h5", "sealed/sources.zip"} <= seen.keys()
+        for name in seen:
+            assert (checked.folder / name).read_bytes() == (frozen.run / name).read_bytes()
+
+
+def test_a_file_that_changes_meanwhile_is_refused(frozen: Any, tmp_path: Path) -> None:
+    path = place(frozen, tmp_path, frozen.path.read_bytes())
+    with path.open("r+b") as handle:
+        before = os.fstat(handle.fileno())
+        handle.write(b"x")
+        handle.flush()
+        with pytest.raises(Refused, match="changed while"):
+            passing.unchanged(before, handle.fileno(), path.name)
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 4 << 20, (4 << 20) + 1, (9 << 20) - 3])
+def test_one_pass_gives_all_digests(tmp_path: Path, size: int) -> None:
+    import hashlib
+
+    data = bytes(range(251)) * (size // 251 + 1)
+    content = {"t/a": data[:size], "t/b": b"", "t/c": data[: size // 3]}
+    path = tmp_path / "x.tar"
+    with path.open("wb") as out:
+        tape.write(out, content, 77)
+    with path.open("rb") as handle:
+        found, date = tape.read(handle.fileno(), "x")
+        digests = passing.digests(handle.fileno(), found, "x", blobs=True)
+    assert date == 77 and digests.sha256 == canonical.sha256_file(path)
+    assert digests.members == {name: hashlib.sha256(value).hexdigest() for name, value in content.items()}
+    assert digests.blobs == {name: swhid.content(value) for name, value in content.items()}
+    assert all(digests.held[name] == value for name, value in content.items() if len(value) <= passing.HELD)
+
+
+def test_long_names_go_into_the_prefix() -> None:
+    name = "/".join(["a" * 60, "b" * 60, "c" * 70])
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime = 5, 9
+    assert tape.header(name, 5, 9) == info.tobuf(tarfile.USTAR_FORMAT)
+    with pytest.raises(Refused, match="155"):
+        tape.header("a" * 101, 5, 9)
+
+
+def test_a_key_stays_outside_and_is_never_replaced(frozen: Any, tmp_path: Path) -> None:
+    call = frozen.project.call
+    done = call("key", "other", "--key", str(frozen.root / "inside.pem"))
+    assert done.returncode == 2 and "inside the repository" in done.stderr
+    secret = tmp_path / "deep" / "secret.pem"
+    assert call("key", "other", "--key", str(secret)).returncode == 0
+    assert secret.stat().st_mode & 0o777 == 0o600
+    public = frozen.workspace.evidence / "keys" / "other.pub"
+    assert b"PRIVATE" not in public.read_bytes()
+    done = call("key", "third", "--key", str(secret))
+    assert done.returncode == 2 and "never replaced" in done.stderr
+    public.unlink()
+
+
+def test_facts_are_quoted(frozen: Any) -> None:
+    """A question with quotes, colons, braces and line breaks stays one text in YAML, JSON and BibTeX."""
+    import yaml
+
+    from labcore import metadata
+
+    nasty = 'a: "b" \\ {c} % & # \n- d\ttail ü'
+    manifest = json.loads((frozen.run / "sealed" / "manifest.json").read_bytes())
+    manifest["protocol"]["resolved"]["question"] = nasty
+    facts = metadata.Facts(manifest, frozen.done.facts.audit, frozen.done.facts.sealed, [])
+    assert yaml.safe_load(metadata.citation_cff(facts))["abstract"].startswith(nasty)
+    assert json.loads(metadata.zenodo(facts))["description"].startswith(nasty)
+    assert yaml.safe_load(metadata.cff_with_identity(facts, "0" * 64, "swh:1:dir:" + "0" * 40))["identifiers"][0]["type"] == "swh"
+    text = metadata.bibtex(facts, "0" * 64, "x")
+    assert text.count("{") == text.count("}")
+    assert SimpleNamespace(**json.loads(metadata.datacite(facts))).publicationYear.isdigit()
