@@ -39,6 +39,10 @@ MESSAGES = {
     0x12: "a modification time",
     0x15: "dense attributes",
 }
+CLASSES = {
+    0: "an integer of another form", 1: "a float of another form", 2: "a time", 3: "a text", 4: "a bit field", 5: "opaque", 6: "compound",
+    7: "a reference", 8: "an enumeration", 9: "of variable length", 10: "an array",
+}  # fmt: skip
 Read = Callable[[int, int], bytes]
 
 
@@ -203,7 +207,8 @@ class Parser:
             raise self.refuse("not a dataset", where)
         dtype = TYPES.get(parts[0x03])
         if dtype is None:
-            raise self.refuse("a type that is none of the ten little-endian numbers", where)
+            kind = "shared" if not parts[0x03] else CLASSES.get(parts[0x03][0] & 15, "unknown")
+            raise self.refuse(f"a type that is none of the ten little-endian numbers: {kind}", where)
         shape = self._shape(parts[0x01], where)
         offset, nbytes = self._layout(parts[0x08], where)
         wanted = int(dtype[2])

@@ -275,14 +275,13 @@ class Folder:
     def names(self) -> list[str]:
         """All files; refuses links and special files."""
         found = []
-        for folder, _, _ in os.walk(self.root, onerror=_raise):
-            for entry in os.scandir(folder):
-                path = Path(entry.path)
-                if entry.is_symlink():
+        for folder, folders, names in os.walk(self.root, onerror=_raise):
+            for path in (Path(folder, name) for name in [*folders, *names]):
+                if path.is_symlink():
                     raise Refused(f"{self.root.name}: {path.relative_to(self.root)}: a symbolic link; wanted plain files")
-                if entry.is_file(follow_symlinks=False):
+                if path.is_file():
                     found.append(path.relative_to(self.root).as_posix())
-                elif not entry.is_dir(follow_symlinks=False):
+                elif not path.is_dir():
                     raise Refused(f"{self.root.name}: {path.relative_to(self.root)}: not a plain file")
         return sorted(found)
 

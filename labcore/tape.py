@@ -192,7 +192,10 @@ def read(descriptor: int, where: str) -> tuple[list[Member], int]:
 def _end(descriptor: int, at: int, size: int, where: str) -> None:
     wanted = at + 2 * BLOCK + padding(at + 2 * BLOCK, RECORD)
     if size != wanted:
-        raise Refused(f"{where}: {size} bytes; the members end the archive at {wanted}" + ("; bytes follow" if size > wanted else ""))
+        follow = any(os.pread(descriptor, min(size - wanted, PIECE), wanted)) if size > wanted else False
+        raise Refused(
+            f"{where}: {size} bytes; the members end the archive at {wanted}" + ("; bytes follow that are not zero" if follow else "")
+        )
     if any(os.pread(descriptor, size - at, at)):
         raise Refused(f"{where}: bytes that are not zero behind the end mark")
 
@@ -233,5 +236,5 @@ def _octal(data: bytes, field: str, where: str) -> int:
 
 
 def _shown(data: bytes) -> str:
-    text = data.rstrip(b"\0").decode("ascii", "backslashreplace")
-    return repr(text if len(text) <= 40 else text[:37] + "...")
+    text = repr(data.rstrip(b"\0"))[1:]
+    return text if len(text) <= 60 else text[:57] + "..."
