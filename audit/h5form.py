@@ -207,8 +207,8 @@ class Parser:
             raise self.refuse("not a dataset", where)
         dtype = TYPES.get(parts[0x03])
         if dtype is None:
-            kind = "shared" if not parts[0x03] else CLASSES.get(parts[0x03][0] & 15, "unknown")
-            raise self.refuse(f"a type that is none of the ten little-endian numbers: {kind}", where)
+            got = "shared" if not parts[0x03] else CLASSES.get(parts[0x03][0] & 15, "unknown")
+            raise self.refuse(f"a type that is none of the ten little-endian numbers: {got}", where)
         shape = self._shape(parts[0x01], where)
         offset, nbytes = self._layout(parts[0x08], where)
         wanted = int(dtype[2])
