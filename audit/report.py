@@ -45,7 +45,8 @@ def claims_table(documents: list[dict[str, Any]], detail: bool) -> list[str]:
         for name, claim in document["claims"].items():
             values = ", ".join(f"{key} = {_value(value)}" for key, value in claim["values"].items())
             rows.append((name, document["experiment"], claim["verdict"], claim["note"], values, claim["rule"]))
-    rows.sort()
+    # A claim decided alike by a kept run and by a run of this machine stands once.
+    rows = sorted(set(rows))
     if not rows:
         return []
     wide = [max(len(row[place]) for row in rows) for place in range(3)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from labcore.sealed import Sealed
 
-LONG = 24  # rows beyond which a block is summed up
+LONG, SCREEN = 24, 40  # rows up to which a block is printed whole, and lines for all of them
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -40,18 +40,16 @@ def show(value: Any) -> str:
 
 
 def results(run: Sealed) -> str:
-    """The results of a run: short blocks whole, long ones as their range."""
-    parts = []
-    for name, block in sorted(run.protocol.blocks.items()):
-        if block.rows != "csv":
-            continue
-        columns = run.table(name)
+    """The results of a run: the published block first, short blocks whole while they fit a screen, the rest as a line."""
+    parts, room = [], SCREEN
+    blocks = {name: block for name, block in run.protocol.blocks.items() if block.rows == "csv"}
+    for name in sorted(blocks, key=lambda n: (n != "published", run.protocol.row_count(n), n)):
+        block, count = blocks[name], run.protocol.row_count(name)
         names = [*block.factors, *block.decisions, *block.counts, *block.metrics]
-        count = len(columns["row"])
-        if count <= LONG:
-            parts.append(f"{name}\n" + table(names, list(zip(*(columns[c] for c in names), strict=True))))
+        if count <= LONG and count + 2 <= room:
+            columns = run.table(name)
+            room -= count + 2
+            parts.append(f"{name}\n" + table(names, list(zip(*(columns[c] for c in names), strict=True))) + "\n")
         else:
-            numbers = [c for c in names if c in block.metrics or c in block.counts]
-            ranges = [[c, min(columns[c]), max(columns[c])] for c in numbers]
-            parts.append(f"{name}: {count} rows\n" + (table(["column", "least", "most"], ranges) if ranges else ""))
-    return "\n\n".join(parts)
+            parts.append(f"{name}: {count} rows in results.csv: {', '.join(names)}")
+    return "\n".join(parts)
