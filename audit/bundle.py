@@ -6,14 +6,15 @@ import hashlib
 import re
 import struct
 import zlib
-from typing import Any
 
 from audit.findings import Damaged, Findings
 
 FILE = "sources.zip"
 DATE = 0x21
 """1980-01-01 in the archive's own form."""
-_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([A-Za-z_][\w.]*)[ \t]+import\b|import[ \t]+([A-Za-z_][\w.]*))", re.MULTILINE)
+_FROM = re.compile(r"^[ \t]*from[ \t]+([A-Za-z_][\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+_IMPORT = re.compile(r"^[ \t]*import[ \t]+([^\n#]*)", re.MULTILINE)
 
 
 def check(data: bytes, declared: dict[str, str], experiment: str, findings: Findings) -> None:
@@ -85,15 +86,33 @@ def entries(data: bytes) -> dict[str, bytes]:
 
 
 def missing_imports(members: dict[str, bytes]) -> list[str]:
-    """Modules of the project's own packages that some source imports but the archive lacks."""
-    packages = {name.split("/")[0] for name in members if name.endswith(".py") and "/" in name} - {"experiments"}
+    """Modules of the project's own packages that some source imports but the archive lacks.
+
+    Read from the text of the import statements, so a module that is loaded by its name at run time is not seen.
+    """
+    texts = {name: content.decode("utf-8", "replace") for name, content in members.items() if name.endswith(".py")}
+    packages = {name.split("/")[0] for name in texts if name.endswith("/__init__.py")}
+    wanted: set[str] = set()
+    for text in texts.values():
+        for names in _IMPORT.findall(text):
+            wanted |= set(_listed(names))
+        for module, names in _FROM.findall(text):
+            wanted.add(module)
+            package = texts.get(f"{module.replace('.', '/')}/__init__.py")
+            if package is not None:  # names that the package does not define are modules in it
+                defined = set(_WORD.findall(package))
+                wanted |= {f"{module}.{name}" for name in _listed(names) if name not in defined}
     lacking: set[str] = set()
-    for name, content in members.items():
-        if not name.endswith(".py"):
-            continue
-        for pair in _IMPORT.findall(content.decode("utf-8", "replace")):
-            module: Any = pair[0] or pair[1]
-            path = module.replace(".", "/")
-            if module.split(".")[0] in packages and f"{path}.py" not in members and f"{path}/__init__.py" not in members:
-                lacking.add(module)
+    for parts in (module.split(".") for module in wanted):
+        if parts[0] in packages:
+            path = "/".join(parts)
+            if f"{path}.py" not in texts and f"{path}/__init__.py" not in texts:
+                lacking.add(".".join(parts))
+            heads = (parts[:length] for length in range(1, len(parts)))
+            lacking |= {".".join(head) for head in heads if f"{'/'.join(head)}/__init__.py" not in texts}
     return sorted(lacking)
+
+
+def _listed(names: str) -> list[str]:
+    """The names in `a, b as c` or `(a, b)`."""
+    return [part.split()[0] for part in names.strip("() \n").split(",") if part.strip()]

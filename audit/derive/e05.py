@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from audit.greedy import decode, shares
 from audit.study import Derived, Study
-from audit.teaching import BOUND, EMPTY, LAYERS, WIDTH, Network, Row, Shape, draw, place
+from audit.teaching import BOUND, EMPTY, LAYERS, WIDTH, Network, Row, Shape, draw
 
 PUBLISHED = (
     "causal causal_changed unmasked unmasked_changed full prefixes cached chunked right_chunk wrong_chunk"
@@ -19,8 +19,7 @@ PUBLISHED = (
 )
 STATES = {"published": PUBLISHED, "steps": "full cached", "triangle": "full got"}
 BOUNDS = {f"{block}/{name}": BOUND for block, names in STATES.items() for name in names.split()}
-TRAINED = "a trained weight: training amplifies the rounding of its machine"
-GIVEN = {f"trained/{name}": TRAINED for name in ("embedding", "qkv", "readout")}
+GIVEN = {f"trained/{name}": "trained weights: training amplifies the rounding of a machine" for name in ("embedding", "qkv", "readout")}
 PROJECTIONS, NUMBER = 3, 8
 """Projections of a token in a layer; bytes of a number."""
 
@@ -174,50 +173,26 @@ def scaling(study: Study) -> Derived:
     return Derived("scaling", chosen, {"count": table}, own={"exponent": fitted, "last_exponent": last})
 
 
+def generation(study: Study) -> Derived:
+    """What the trained networks, as stored, say behind words that the seeds draw."""
+    chosen, settings, seeds = study.chosen("generation"), study.settings, study.protocol["factors"]["network"]
+    length, count = settings["training"]["word"], settings["words"]
+    arrays: dict[str, list[Any]] = {"words": [], "generated": []}
+    own: dict[str, list[float]] = {}
+    for row in chosen:
+        factors = study.rows("generation")[row]
+        at = [seeds.index(factors["network"])]
+        embedding, qkv, readout = (study.read("trained", name, at)[0] for name in ("embedding", "qkv", "readout"))
+        words = np.random.default_rng([factors["network"], 2]).integers(0, 32, (count, length))
+        said = decode(words, settings["generated"], embedding, qkv, readout, factors["input_positions"] == "reset-to-0")
+        arrays["words"].append(words)
+        arrays["generated"].append(said)
+        for name, value in shares(words.tolist(), said).items():
+            own.setdefault(name, []).append(value)
+    return Derived("generation", chosen, arrays, own=own)
+
+
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """The slope of the least-squares line."""
     x, y = (math.fsum(point[axis] for point in points) / len(points) for axis in (0, 1))
     return math.fsum((a - x) * (b - y) for a, b in points) / math.fsum((a - x) ** 2 for a, _ in points)
-
-
-def generation(study: Study) -> Derived:
-    """What the stored weights say behind each word.
-
-    No cache and no step by step: one pass over word and stored ids. If every stored id is the largest logit behind the stored ids
-    before it, then, by induction, they are what the network says.
-    """
-    chosen, count = study.chosen("generation"), study.settings["words"]
-    networks, length = study.protocol["factors"]["network"], study.settings["training"]["word"]
-    arrays: dict[str, list[Any]] = {"words": [], "generated": []}
-    own: dict[str, list[float]] = {"right_share": [], "repeat_share": [], "loop_share": []}
-    for row in chosen:
-        factors = study.rows("generation")[row]
-        which = networks.index(factors["network"])
-        words = np.random.default_rng([factors["network"], 2]).integers(0, 32, (count, length))
-        stored = study.read("generation", "generated", [row])[0]
-        steps, text = stored.shape[1], np.concatenate([words, stored], axis=1)
-        where = [*range(length), *(range(length, length + steps) if factors["input_positions"] == "true-positions" else [0] * steps)]
-        embedding, qkv, readout = (study.read("trained", name)[which] for name in ("embedding", "qkv", "readout"))
-        said = largest(embedding, qkv, readout, text, where)[:, length - 1 : -1]
-        arrays["words"].append(words)
-        arrays["generated"].append(said)
-        tokens, ids = text.tolist(), stored.tolist()
-        pairs = [(line[i], line[i % length], line[i - 1]) for line in tokens for i in range(length, length + steps)]
-        own["right_share"].append(sum(one == due for one, due, _ in pairs) / len(pairs))
-        own["repeat_share"].append(sum(one == before for one, _, before in pairs) / len(pairs))
-        own["loop_share"].append(sum(any(line[-8 + p :] == line[-8:-p] for p in range(1, 5)) for line in ids) / len(ids))
-    return Derived("generation", chosen, arrays, own=own)
-
-
-def largest(
-    embedding: NDArray[np.float64], qkv: NDArray[np.float64], readout: NDArray[np.float64], text: NDArray[np.int64], where: Sequence[int]
-) -> NDArray[np.int64]:
-    """The id of the largest logit behind each token of each line of text, tokens embedded at the positions `where`."""
-    x = embedding[text] + np.array([place(position) for position in where])
-    future = np.arange(len(where))[:, None] < np.arange(len(where))
-    for query, key, value in qkv:
-        power = np.exp(np.einsum("bne,bme->bnm", x @ query, x @ key) / math.sqrt(WIDTH))
-        power[:, future] = 0.0
-        mixed = np.einsum("bnm,bme->bne", power, x @ value) / power.sum(axis=2)[..., None]
-        x = np.tanh(x + mixed)
-    return np.asarray((x @ readout).argmax(axis=2))
