@@ -45,15 +45,16 @@ class Rederived:
         }
 
 
-def load(experiment: str) -> ModuleType | None:
-    """The derive module of an experiment, or None."""
+def load(experiment: str) -> ModuleType:
+    """The derive module of an experiment; Unfit where there is none or it cannot be loaded."""
     name = f"audit.derive.e{experiment[:2]}"
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        return None
+        text = f"no module for {experiment}" if error.name == name else f"{name} needs {error.name}, which is not here"
+    except Exception as error:  # a module that does not load judges nothing: a finding, not a traceback
+        text = f"{name} cannot be loaded: {type(error).__name__}: {error}"
+    raise Unfit(text)
 
 
 def run(study: Study, module: ModuleType, findings: Findings) -> Rederived:

@@ -82,12 +82,13 @@ def _judge(sealed: seal.Sealed, document: dict[str, Any], levels: dict[str, str]
     values = recompute(sealed, findings)
     levels["2"] = CHECKED
     columns: dict[tuple[str, str], Any] = {key: column for key, column in sealed.columns.items() if None not in column}
-    module = rederive.load(plan.document["experiment"])
     total = sum(plan.count(name) for name in plan.blocks)
-    if module is None:
-        findings.add("R307", "derive", f"no module for {plan.document['experiment']}")
+    outcome = rederive.Rederived()
+    try:
+        module = rederive.load(plan.document["experiment"])
+    except rederive.Unfit as error:
+        findings.add("R307", "derive", str(error))
         levels["3"] = "not checked: no module for the experiment"
-        outcome = rederive.Rederived()
     else:
         study = Study(plan, sealed.read, rows.chosen(plan, sealed.digest), columns)
         outcome = rederive.run(study, module, findings)
