@@ -15,7 +15,7 @@ from audit.study import Array, Derived, Study
 NEAR = (1e-12, "sums of at most 259 products in binary64 with weights that sum to at most 1 and values below 6: below 1e-13 in any order")
 BOUNDS = {
     **{f"published/{n}": NEAR for n in ("coefficients", "row_sum", "output", "alone", "key_moved", "value_moved")},
-    **{f"sweep/{n}": NEAR for n in ("row_sum", "off", "by_key", "by_value")},
+    **{f"sweep/{n}": NEAR for n in ("row_sum", "distance", "by_key", "by_value")},
 }
 GIVEN: dict[str, str] = {}
 
@@ -91,7 +91,7 @@ def others(terms: Array) -> Array:
 
 
 def line(settings: dict[str, Any], variant: str, i: int, own: Array, far: Array, moved: Array, v: Array, far_v: Array) -> Row:
-    """row_sum, off, by_key, by_value of query i: logits of own keys [3], of foreign keys before and after their change [n]."""
+    """row_sum, distance, by_key, by_value of query i: logits of own keys [3], of foreign keys before and after their change [n]."""
     top = max(own.max(), far.max(), moved.max())
     seen = np.arange(3) <= i
     base = np.exp(own - top)
@@ -135,14 +135,14 @@ def sweep(study: Study, made: dict[int, list[list[Array]]], factors: dict[str, A
             own, far, moved = (factors["scale"] * (keys @ q[h, i]) / root for keys in (k[h], far_k[h], far_k[h] + s["step"]))
             found.append(line(s, factors["variant"], i, own, far, moved, v[h], far_v[h]))
     table = np.array(found).reshape(len(q), 3, 4)
-    return {name: table[None, ..., column] for column, name in enumerate(("row_sum", "off", "by_key", "by_value"))}
+    return {name: table[None, ..., column] for column, name in enumerate(("row_sum", "distance", "by_key", "by_value"))}
 
 
 def snippet(made: list[list[Array]], name: str) -> dict[str, Any]:
     """What the printed code does, from its shapes alone, and the sums of its rows."""
     # Joined along axis 1: without a batch axis that is the width, with heads it is the heads; neither fits the queries.
     if name in ("printed_no_batch", "printed_heads"):
-        counts = dict.fromkeys(("copies", "keys_seen", "future_seen", "foreign_seen"), [0])
+        counts = {key: [0] for key in ("copies", "keys_seen", "future_seen", "foreign_seen")}
         return {"decisions": {"accepted": [False]}, "counts": counts, "own": {"row_sum_min": [0.0], "row_sum_max": [0.0]}}
     sums = []
     seen = future = 0

@@ -109,13 +109,13 @@ def _sweep(protocol: Protocol, seed: int, model: Heads) -> Iterator[Batch]:
             scores = logits(q, all_k, scale)
             cells.append((alone, scores, _perturbed(q, all_k, scores, scale, step), all_v))
     for variant in protocol.values("variant"):
-        rows: dict[str, list[Floats]] = {"row_sum": [], "off": [], "by_key": [], "by_value": []}
+        rows: dict[str, list[Floats]] = {"row_sum": [], "distance": [], "by_key": [], "by_value": []}
         for alone, scores, perturbed, all_v in cells:
             rule, visible = VARIANTS[variant], _visible(scores.shape[-1])
             coefficients = rule(scores, visible)
             output = _pour(coefficients, all_v)
             rows["row_sum"].append(coefficients.sum(-1))
-            rows["off"].append(np.abs(output - alone).max(-1))
+            rows["distance"].append(np.abs(output - alone).max(-1))
             rows["by_key"].append(np.abs(_pour(rule(perturbed, visible), all_v) - output).max((0, -1)))
             rows["by_value"].append(np.abs(_value_moved(coefficients, all_v, step)).max((0, -1)))
         yield Batch("sweep", {name: np.stack(values) for name, values in rows.items()})
@@ -139,7 +139,7 @@ def _snippet(name: str, q: Floats, k: Floats, v: Floats) -> Batch:
         return Batch(
             "snippets",
             decisions={"accepted": [False]},
-            counts=dict.fromkeys(("copies", "keys_seen", "future_seen", "foreign_seen"), [0]),
+            counts={key: [0] for key in ("copies", "keys_seen", "future_seen", "foreign_seen")},
             own={"row_sum_min": [0.0], "row_sum_max": [0.0]},
         )
     stored = joined.reshape(-1, joined.shape[-1])
