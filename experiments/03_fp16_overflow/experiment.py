@@ -28,7 +28,7 @@ def batches(protocol: Protocol) -> Iterator[Batch]:
         yield _phase(protocol, name, dtype)
     yield from _phase_counts(protocol)
     yield from _product(protocol)
-    for block, function in SINGLE.items():
+    for function in SINGLE.values():
         yield function(protocol)
 
 
