@@ -70,7 +70,7 @@ class Format:
             kept += rest > half or (rest == half and kept & 1)
             size = kept << (drop - low)
         if size > self.largest:
-            return math.copysign(math.inf, value)
+            return -math.inf if value < 0 else math.inf
         return -size if value < 0 else size
 
     def of(self, number: float) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -64,9 +65,7 @@ def target(fmt: Format, softmax: str) -> Format:
 @cache
 def limit(fmt: Format) -> int:
     """The gap in units from which a weight is exactly 0; the normaliser's share in it is below 1e-7 of a unit of the logits used."""
-    return math.floor((1 - fmt.unit) * math.log(2)) * (1 << -fmt.unit) + int(
-        ((1 - fmt.unit) * math.log(2) - math.floor((1 - fmt.unit) * math.log(2))) * (1 << 52)
-    ) * (1 << -fmt.unit) // (1 << 52)
+    return int(Fraction((1 - fmt.unit) * math.log(2)) * 2**-fmt.unit)
 
 
 def fate(fmt: Format, masked: Value, visible: Value) -> int:
@@ -279,10 +278,6 @@ def gaps(study: Study) -> Derived:
             below, above = (middle, above) if fate(fmt, -gap, 0) != ZERO else (below, middle)
         largest.append(fmt.number(fmt.decode(below)))
     return Derived("gaps", None, {"sum": words(sums)}, counts=columns(rows), own={"largest_gap": largest})
-
-
-def top(fmt: Format, a: Value, b: Value) -> Value:
-    return a if fmt.minus(a, b) == 0 or a > b else b
 
 
 def taken_off(fmt: Format, visible: Value, masked: Value, added: Value, way: str) -> tuple[Value, Value]:
