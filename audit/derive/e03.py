@@ -251,9 +251,9 @@ def near(study: Study) -> Derived:
         first, second = [fmt.of(float(x)) for x in visible], [fmt.of(float(x)) for x in masked]
         sums = np.array([to.number(fmt.to(fmt.add(x, added), to)) for x in second])
         gap = np.array([to.number(fmt.to(x, to)) for x in first])[:, None] - sums
-        with np.errstate(over="ignore"):
-            share = 1 / (1 + np.exp(gap))
-        share = np.where(gap + np.log1p(np.exp(-np.abs(gap))) >= (1 - to.unit) * math.log(2), 0.0, share)
+        small_part = np.exp(-np.abs(gap))
+        share = np.where(gap > 0, small_part, 1.0) / (1 + small_part)
+        share = np.where(gap + np.log1p(small_part) >= (1 - to.unit) * math.log(2), 0.0, share)
         inside = (share >= low) & (share <= high)
         place = np.argwhere(inside)
         examples.append([fmt.number(first[place[0][0]]), fmt.number(second[place[0][1]])] if len(place) else [0.0, 0.0])
