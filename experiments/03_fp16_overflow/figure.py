@@ -55,7 +55,7 @@ def phase(run: Sealed) -> Figure:
     bar.ax.tick_params(labelsize=6)
     patch = Patch(facecolor="none", edgecolor="#000000", hatch="////", label="NaN, if the visible key is masked too")
     figure.legend(handles=[patch], loc="lower right", fontsize=7)
-    title = "Finite fills leak where a masked logit outgrows them; minus infinity never does, but turns fully masked rows to NaN"
+    title = "Finite fills leak where a masked logit outgrows them;\nminus infinity never leaks, but turns fully masked rows to NaN"
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     return figure
 
@@ -68,6 +68,12 @@ def _ticks(axis: Any, dtype: str, line: np.ndarray) -> None:
     axis.set_xticks(places, names, rotation=90, fontsize=5)
     axis.set_yticks(places, names, fontsize=5)
     axis.tick_params(length=2)
+
+
+def _label(application: str, stacked: int) -> str:
+    if application == "multiply_after":
+        return "multiply after\n(rows do not sum to 1)"
+    return f"{application.replace('_', ' ')}, {stacked} mask{'s' * (stacked > 1)}"
 
 
 WAYS = (("additive", 1), ("additive", 2), ("additive", 3), ("masked_fill", 1), ("where", 1), ("multiply_after", 1))
@@ -94,6 +100,6 @@ def rows(run: Sealed) -> Figure:
         axis.grid(False)
         axis.set_xticks(range(len(fills)), [LABELS[fill] for fill in fills], fontsize=6)
         axis.set_title(f"{kind} masked rows", fontsize=8)
-    axes[0].set_yticks(range(len(WAYS)), [f"{a.replace('_', ' ')}, {n} mask{'s' * (n > 1)}" for a, n in WAYS], fontsize=7)
+    axes[0].set_yticks(range(len(WAYS)), [_label(a, n) for a, n in WAYS], fontsize=7)
     figure.suptitle("float16: cells that leak | that are NaN, of 49; no fill is right for both kinds of row", x=0.01, ha="left", fontsize=9)
     return figure
