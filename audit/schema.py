@@ -99,7 +99,7 @@ def check(document: Any) -> Protocol:
     _need(isinstance(top["experiment"], str) and EXPERIMENT.fullmatch(top["experiment"]), "experiment", "not NN_name")
     _need(isinstance(top["question"], str) and top["question"].strip(), "question", "wanted a sentence")
     seeds = top["seeds"]
-    _need(isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds), "seeds", "wanted integers >= 0")
+    _need(isinstance(seeds, list) and seeds and all(map(_seed, seeds)), "seeds", "wanted integers from 0 to below 2**63")
     _need(len(set(seeds)) == len(seeds), "seeds", "a seed stands twice")
     _need(type(top["tolerance"]) is float and top["tolerance"] >= 0, "tolerance", "wanted a float >= 0")
     rederive = top["rederive"]
@@ -109,6 +109,7 @@ def check(document: Any) -> Protocol:
     for name, values in top["factors"].items():
         kinds = {type(value) for value in values} if isinstance(values, list) else set()
         _need(len(kinds) == 1 and kinds <= {str, int, float, bool}, f"factors.{name}", "wanted a list of values of one kind")
+        _need(kinds != {int} or all(-(2**63) <= value < 2**63 for value in values), f"factors.{name}", "wanted integers of 64 bits")
         _need(len(set(values)) == len(values) and name != "seed", f"factors.{name}", "a value stands twice, or the name is built in")
     _named(top["blocks"], "blocks")
     _need(bool(top["blocks"]), "blocks", "wanted at least one")
@@ -234,3 +235,7 @@ def _rules(top: dict[str, Any]) -> None:
         _need(len(kinds) == 1, where, "wanted one of open, out_of_reach and measure")
         rules = [key for key in ("reproduced", "contradicted", "qualified") if key in claim]
         _need(bool(rules) == (kinds == ["measure"]), where, "rules go with a measure, at least one")
+
+
+def _seed(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63

@@ -176,8 +176,8 @@ def _known_keys(value: Any, kind: type[_Struct], where: str, path: str) -> None:
 def _problems(p: Protocol) -> Iterator[str]:
     if not EXPERIMENT.fullmatch(p.experiment):
         yield f"experiment: got {p.experiment!r}; wanted NN_name in lower case"
-    if not p.seeds or len(set(p.seeds)) != len(p.seeds) or min(p.seeds) < 0:
-        yield f"seeds: got {_short(p.seeds)}; wanted at least one, distinct, none negative"
+    if not p.seeds or len(set(p.seeds)) != len(p.seeds) or min(p.seeds) < 0 or max(p.seeds) >= 2**63:
+        yield f"seeds: got {_short(p.seeds)}; wanted at least one, distinct, none negative, below 2**63"
     if not 0 <= p.tolerance < 1:
         yield f"tolerance: got {p.tolerance}; wanted a number from 0 up to 1"
     if isinstance(p.rederive, int) and p.rederive < 1:
@@ -188,6 +188,8 @@ def _problems(p: Protocol) -> Iterator[str]:
         yield from _name(f"factors.{name}", name)
         if not values or len(set(map(repr, values))) != len(values) or len({type(v) for v in values}) != 1:
             yield f"factors.{name}: got {_short(values)}; wanted distinct values of one type, at least one"
+        if any(isinstance(v, int) and not -(2**63) <= v < 2**63 for v in values):
+            yield f"factors.{name}: got {_short(values)}; wanted integers of 64 bits"
     for name, block in p.blocks.items():
         yield from _name(f"blocks.{name}", name)
         yield from _block(p, f"blocks.{name}", block)

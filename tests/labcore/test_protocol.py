@@ -83,6 +83,8 @@ def test_defaults_are_left_out_and_the_identity_is_stable() -> None:
         ("seeds", [1, 1], "distinct"),
         ("seeds", [-1], "none negative"),
         ("seeds", [1.5], "int"),
+        ("seeds", [2**63], "below 2"),
+        ("factors/condition", [2**63], "64 bits"),
         ("tolerance", -1.0, "from 0"),
         ("rederive", 0, "positive"),
         ("rederive", "some", "some"),
