@@ -87,7 +87,8 @@ test:  ## install the rest, lint, type-check and run all tests
 
 oracles:  ## check archives with other people's validators (an environment of its own, not part of make test)
 	$(SETUP) test sign oracles
-	@.venv-oracles/bin/python tools/oracles.py $(ARGS)
+	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && $(PY) -m tests.archives.tampering "$$place" && \
+		.venv-oracles/bin/python tools/oracles.py --tampered "$$place" $(ARGS)
 
 test-site:  ## build the report and try it in a headless Chromium (installs Debian's where there is none)
 	$(SETUP) site browser

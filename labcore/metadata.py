@@ -160,11 +160,11 @@ def crate(facts: Facts, files: Mapping[str, tuple[int, str]]) -> bytes:
             "description": f"the {facts.manifest['kind']} run {facts.run}, from commit {recorded['git']['commit'] or 'none'}",
             "agent": {"@id": "#authors"},
             "instrument": {"@id": sources},
-            "object": [{"@id": "protocol.json"}],
+            "object": {"@id": "protocol.json"},
             "result": [{"@id": name} for name in sealed if name != sources],
-            "startTime": recorded["start"],
-            "endTime": recorded["end"],
-            "actionStatus": {"@id": "http://schema.org/CompletedActionStatus"},
+            "startTime": recorded["start"].replace("Z", "+00:00"),
+            "endTime": recorded["end"].replace("Z", "+00:00"),
+            "actionStatus": "http://schema.org/CompletedActionStatus",
         },
         {
             "@id": "#audit",
@@ -174,10 +174,9 @@ def crate(facts: Facts, files: Mapping[str, tuple[int, str]]) -> bytes:
             "agent": {"@id": "#authors"},
             "instrument": {"@id": "auditor/audit/__main__.py"},
             "object": [{"@id": name} for name in sealed],
-            "result": [{"@id": f"{place}/audit.json"}],
-            "actionStatus": {"@id": "http://schema.org/CompletedActionStatus"},
+            "result": {"@id": f"{place}/audit.json"},
+            "actionStatus": "http://schema.org/CompletedActionStatus",
         },
-        {"@id": "http://schema.org/CompletedActionStatus", "@type": "ActionStatusType", "name": "completed"},
     ]
     graph += [_file(name, *files[name], facts) for name in sorted(files)]
     return canonical.dumps({"@context": [f"{CRATE}/context", {"sha256": SHA256_TERM}], "@graph": graph})

@@ -8,6 +8,8 @@ names otherwise.
 import base64
 import json
 import shutil
+import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -270,3 +272,25 @@ def _signatures(b: Bench) -> Iterator[Tampering]:
     yield Tampering("the signed statement edited", b.data, canonical.dumps(edited), "signature")
     yield Tampering("a signed statement that says something else", b.data, b.signed(lie, b.frozen.key), "signature")
     yield Tampering("the envelope torn", b.data, b.envelope[:-40], "signature")
+
+
+def main(arguments: list[str]) -> int:
+    """FOLDER: write the archives of all kinds, and kinds.json, for other judges (tools/oracles.py --tampered FOLDER)."""
+    from tests.archives.conftest import frozen_at
+
+    folder = Path(arguments[0]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as place, frozen_at(Path(place)) as frozen:
+        names = {"the untouched archive": "untouched.tar"}
+        shutil.copy(frozen.path, folder / "untouched.tar")
+        (Path(place) / "forge").mkdir()
+        for kind in kinds(frozen, Path(place) / "forge"):
+            if kind.data != frozen.path.read_bytes():
+                names[kind.kind] = f"{len(names)}.tar"
+                (folder / names[kind.kind]).write_bytes(kind.data)
+    (folder / "kinds.json").write_text(json.dumps(names, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
