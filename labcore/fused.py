@@ -83,9 +83,8 @@ def kernel() -> Kernel | None:
         out, scores = np.empty_like(query), np.empty(n, np.float32)
         address: Any = None if table is None else np.ascontiguousarray(table).ctypes.data
         h, d = query.shape
-        function(
-            query.ctypes.data, memory.ctypes.data, address, n, memory.shape[1], h, memory.shape[3], d, scores.ctypes.data, out.ctypes.data
-        )
+        sizes = (n, memory.shape[1], h, memory.shape[3], d)
+        function(query.ctypes.data, memory.ctypes.data, address, *sizes, scores.ctypes.data, out.ctypes.data)
         return out
 
     return decode

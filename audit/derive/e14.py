@@ -193,7 +193,7 @@ def equal(study: Study) -> Derived:
         for n in range(length):
             place = (table[0] + n // size) % (pages + 7), n % size
             read.append(cells[place] if place in cells else residue[place])
-        right.append(attend(query, own))
+        right.append(attend(query, list(own)))
         wrong.append(attend(query, read))
     names: Sequence[str] = ("contiguous", "gathered", "walked", "walked_others_changed")
     return Derived("equal", rows, {**dict.fromkeys(names, right), "consecutive": wrong})

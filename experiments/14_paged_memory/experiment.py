@@ -195,7 +195,8 @@ def decode(protocol: Protocol) -> Batch:
                 method = methods.get(cases[row]["method"])
                 if method is None:
                     continue
-                errors[row] = np.abs(method() - reference).max()
+                for _ in range(protocol.settings["decode_warm"]):
+                    errors[row] = np.abs(method() - reference).max()
                 watch = Stopwatch()
                 with watch("decode"):
                     for _ in range(protocol.settings["decode_turns"]):
