@@ -188,6 +188,8 @@ def equal(study: Study) -> Derived:
         pages = (length + size - 1) // size
         residue = rng.standard_normal((pages + 7, size, 2, heads["kv"], heads["width"]))
         table = rng.permutation(pages + 7).tolist()[:pages]
+        if pages > 1 and all(table[n + 1] == (table[n] + 1) % (pages + 7) for n in range(pages - 1)):
+            table.reverse()
         cells: dict[tuple[int, int], Any] = {(table[n // size], n % size): own[n] for n in range(length)}
         read = []
         for n in range(length):

@@ -130,6 +130,8 @@ def scattered(rng: np.random.Generator, rows: Any, size: int, spare: int) -> tup
     pages = -(-len(rows) // size)
     memory = rng.normal(size=(pages + spare, size, *rows.shape[1:])).astype(rows.dtype)
     table = rng.permutation(pages + spare)[:pages]
+    if pages > 1 and (np.diff(table) % (pages + spare) == 1).all():
+        table = table[::-1].copy()  # came out in sequence: an unfragmented memory would hide the fault
     for page, block in enumerate(table):
         part = rows[page * size : (page + 1) * size]
         memory[block, : len(part)] = part
