@@ -29,7 +29,13 @@ def memory(run: Sealed) -> Figure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE_WIDTH, 2.8))
     for filling, marker, colour, shift in (("at_once", "s", COLOUR["control"], -0.12), ("growing", "o", COLOUR["correct"], 0.12)):
         points = [(place + shift, value) for place, one in enumerate(layouts) for value in mean(table, "utilisation", filling, one)]
-        left.plot(*zip(*points, strict=True), linestyle="none", marker=marker, color=colour, label=f"filled {filling.replace('_', ' ')}")
+        left.plot(
+            *zip(*points, strict=True),
+            linestyle="none",
+            marker=marker,
+            color=colour,
+            label="all there at arrival" if filling == "at_once" else "growing as decoded",
+        )
     left.axhspan(0.204, 0.382, color=MORE[2], alpha=0.35, linewidth=0)
     left.annotate("published before paging: 20.4 to 38.2 %", (9.4, 0.29), ha="right", va="center", fontsize=6.5)
     left.axhline(0.96, color=COLOUR["faulty"], linewidth=0.8, linestyle="--")
@@ -45,7 +51,7 @@ def memory(run: Sealed) -> Figure:
         holes = np.array([sum(mean(table, "refused_by_holes", filling, one)) for one in layouts])
         away = np.array([sum(mean(table, "refused", filling, one)) + sum(mean(table, "preempted", filling, one)) for one in layouts])
         place = np.arange(len(layouts)) + shift
-        right.bar(place, away, width, color=shades[1], label=f"{filling.replace('_', ' ')}")
+        right.bar(place, away, width, color=shades[1], label="all there at arrival" if filling == "at_once" else "growing as decoded")
         right.bar(place, holes, width, color=shades[0], hatch="///", edgecolor="white", label="of these: enough free, no hole")
     right.set_xticks(range(len(layouts)), names, fontsize=6)
     total = run.protocol.settings["requests"] * len(run.protocol.seeds)
