@@ -11,6 +11,8 @@ from matplotlib.figure import Figure
 from labcore.figures import COLOUR, COLUMN_WIDTH, MORE, PAGE_WIDTH
 from labcore.sealed import Sealed
 
+FILLINGS = {"at_once": "all there at arrival", "growing": "growing as decoded"}
+
 
 def draw(run: Sealed) -> dict[str, Figure]:
     """All figures."""
@@ -51,7 +53,7 @@ def memory(run: Sealed) -> Figure:
         holes = np.array([sum(mean(table, "refused_by_holes", filling, one)) for one in layouts])
         away = np.array([sum(mean(table, "refused", filling, one)) + sum(mean(table, "preempted", filling, one)) for one in layouts])
         place = np.arange(len(layouts)) + shift
-        right.bar(place, away, width, color=shades[1], label="all there at arrival" if filling == "at_once" else "growing as decoded")
+        right.bar(place, away, width, color=shades[1], label=FILLINGS[filling])
         right.bar(place, holes, width, color=shades[0], hatch="///", edgecolor="white", label="of these: enough free, no hole")
     right.set_xticks(range(len(layouts)), names, fontsize=6)
     total = run.protocol.settings["requests"] * len(run.protocol.seeds)
