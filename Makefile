@@ -7,7 +7,7 @@ SETUP = @command -v $(PYTHON) >/dev/null 2>&1 || { echo "make: $(PYTHON) not fou
 EXPERIMENT = @test -n "$(EXP)" || { echo "make $@: which experiment? Say for example: make $@ EXP=06" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run audit protocol figure keep freeze verify cite key diff replicate list new oracles test bench campaign clean lock format readme report show test-site
+.PHONY: help run audit protocol figure keep freeze verify cite key diff replicate list new oracles test bench campaign clean lock format readme report show test-site notebooks test-notebooks
 
 help:  ## print these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,14 @@ test-site:  ## build the report and try it in a headless Chromium (installs Debi
 	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 		|| { echo "make test-site: no Chromium, and apt-get could not install it" >&2; exit 3; }
 	@$(PY) -m pytest -c browser/pytest.ini browser $(ARGS)
+
+notebooks:  ## open the guided tours in JupyterLab
+	$(SETUP) notebooks
+	@$(PY) notebooks/pair.py && $(PY) -m jupyterlab --notebook-dir=notebooks $(ARGS)
+
+test-notebooks:  ## run every notebook in a kernel and compare it with its paired text
+	$(SETUP) notebooks
+	@$(PY) -m pytest -c notebooks/pytest.ini notebooks $(ARGS)
 
 bench:  ## measure speed and memory as ratios inside one run
 	$(SETUP) test

@@ -1,6 +1,6 @@
 """Make `.venv` hold what a make target needs: `python3 requirements/install.py [--experiment NN] [SET ...]`.
 
-Sets: run (always), test, torch, tokenizers, sign; oracles goes into `.venv-oracles`. With --experiment, torch and tokenizers are
+Sets: run (always), test, torch, tokenizers, sign, site, browser, notebooks; oracles goes into `.venv-oracles`. With --experiment, torch and tokenizers are
 added where that experiment imports them.
 Only the standard library is used. Each set is installed from its hashed lock by pip, once, until its lock changes.
 PyTorch itself is installed by version without hashes: its wheels differ between places.
@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 VENV = ROOT / ".venv"
 TORCH = "torch==2.13.0"
-SETS = ("run", "test", "torch", "tokenizers", "sign", "site", "browser", "oracles")
+SETS = ("run", "test", "torch", "tokenizers", "sign", "site", "browser", "notebooks", "oracles")
 OPTIONAL = ("torch", "tokenizers")
 APART = {"oracles": ROOT / ".venv-oracles"}
 

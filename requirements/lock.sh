@@ -2,7 +2,7 @@
 # Resolve every .in file into a .lock file with hashes (uv as a resolver only; pip installs).
 set -eu
 cd "$(dirname "$0")"
-for name in build run test torch tokenizers sign site browser oracles; do
+for name in build run test torch tokenizers sign site browser notebooks oracles; do
     override=""
     if [ -f "$name.override" ]; then override="--override $name.override"; fi
     # shellcheck disable=SC2086
