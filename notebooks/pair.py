@@ -27,6 +27,7 @@ def notebook(text: Path) -> Any:
     made.nbformat, made.nbformat_minor = 4, 5
     for place, cell in enumerate(made.cells):
         cell["id"] = f"cell-{place:02}"
+        cell["source"] = cell["source"].strip("\n")  # the text's blank lines between cells belong to neither
     return made
 
 
@@ -35,17 +36,21 @@ def written(text: Path) -> str:
     return nbformat.writes(notebook(text), version=nbformat.NO_CONVERT) + "\n"
 
 
+def current(text: Path) -> str:
+    """The committed notebook's text, "" where there is none."""
+    path = text.with_suffix(".ipynb")
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
 def main() -> int:
     """Write all, or compare; exit code 1 names the pair that differs."""
-    differing = [
-        text for text in tours() if not text.with_suffix(".ipynb").is_file() or text.with_suffix(".ipynb").read_text() != written(text)
-    ]
+    differing = [text for text in tours() if current(text) != written(text)]
     if "--check" in sys.argv:
         for text in differing:
             print(f"{text.name} and {text.stem}.ipynb differ; python notebooks/pair.py writes the notebook from the text")
         return bool(differing)
     for text in differing:
-        text.with_suffix(".ipynb").write_text(written(text))
+        text.with_suffix(".ipynb").write_text(written(text), encoding="utf-8")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Make `.venv` hold what a make target needs: `python3 requirements/install.py [--experiment NN] [SET ...]`.
 
-Sets: run (always), test, torch, tokenizers, sign, site, browser, notebooks; oracles goes into `.venv-oracles`. With --experiment, torch and tokenizers are
-added where that experiment imports them.
+Sets: run (always), test, torch, tokenizers, sign, site, browser, notebooks; oracles goes into `.venv-oracles`. With --experiment,
+torch and tokenizers are added where that experiment imports them.
 Only the standard library is used. Each set is installed from its hashed lock by pip, once, until its lock changes.
 PyTorch itself is installed by version without hashes: its wheels differ between places.
 """
