@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -133,16 +132,16 @@ def _save(folder: Path, data: bytes) -> str:
     try:
         if not target.is_symlink() and target.is_file() and target.read_bytes() == data:
             return ""
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".audit-")
+        made = folder / f".audit-{os.getpid()}"
+        handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         try:
             with os.fdopen(handle, "wb") as out:
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())
-            Path(name).chmod(0o644)
-            Path(name).replace(target)
+            made.replace(target)
         except OSError:
-            Path(name).unlink(missing_ok=True)
+            made.unlink(missing_ok=True)
             raise
     except OSError as error:
         return error.strerror or str(error)

@@ -18,6 +18,8 @@ from audit.study import Study
 
 GOOD, BAD = "VERIFIED", "NOT VERIFIED"
 CHECKED = "checked"
+UNSIGNED = {"max_abs_error", "rmse", "relative_l2", "max_abs"}
+"""Operations that cannot give -0.0."""
 Own = dict[tuple[str, str], list[Any]]
 
 
@@ -120,17 +122,19 @@ def recompute(sealed: seal.Sealed, findings: Findings) -> Own:
                     if (np.abs(numbers[item]) > 2.0**53).any():
                         findings.add("M202", f"{name}/{key}", f"{item} holds integers beyond 2**53")
         for key in wanted:
-            _compare(name, key, stored.get((name, key)), result[name, key], findings)
+            _compare(name, key, wanted[key].op in UNSIGNED, stored.get((name, key)), result[name, key], findings)
     return result
 
 
-def _compare(block: str, key: str, stored: list[Any] | None, values: list[float], findings: Findings) -> None:
+def _compare(block: str, key: str, unsigned: bool, stored: list[Any] | None, values: list[float], findings: Findings) -> None:
+    """M201 and M202 of one column; `unsigned`: the value is never -0.0."""
     for row, value in enumerate(values):
         where = f"{block}/{key}[{row}]"
+        cell = None if stored is None else stored[row]
         if math.isnan(value):
-            findings.add("M202", where, "NaN or undefined", "" if stored is None else str(stored[row]))
-        elif stored is not None and stored[row] is not None and stored[row] != value:
-            findings.add("M201", where, "not what the arrays give", stored[row], value)
+            findings.add("M202", where, "NaN or undefined", "" if stored is None else str(cell))
+        elif cell is not None and (cell != value or (unsigned and value == 0 and math.copysign(1, cell) < 0)):
+            findings.add("M201", where, "not what the arrays give", cell, value)
 
 
 def own_values(sealed: seal.Sealed, outcome: rederive.Rederived, values: Own, findings: Findings) -> Own:

@@ -357,6 +357,15 @@ def metric_not_in_shortest_form(evidence, target):
     line[at] = "0" + line[at]
 
 
+@sealed("M201")
+def metric_of_minus_zero(evidence, target):
+    metrics = evidence.protocol["blocks"][target.block]["metrics"]
+    at = evidence.column(target.metric)
+    one, other = (evidence.arrays[f"{target.block}/{name}"] for name in metrics[target.metric]["of"])
+    row = int(np.abs(one - other).reshape(len(one), -1).max(axis=1).argmin())
+    lines_of(evidence, target)[row][at] = "-" + lines_of(evidence, target)[row][at]
+
+
 @sealed("S115")
 def metric_cell_emptied(evidence, target):
     lines_of(evidence, target)[0][evidence.column(target.metric)] = ""

@@ -114,12 +114,13 @@ def test_a_folder_that_holds_no_run_is_not_verified(tmp_path, capsys):
 
 
 def test_a_folder_that_cannot_be_written_is_judged_all_the_same(run, monkeypatch, capsys):
-    def refuse(**_):
+    def refuse(path, *_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(command.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(command.os, "fsync", refuse)
     assert command.main([str(run)]) == 0
     assert capsys.readouterr().err == f"{run.name}: audit.json not written: Permission denied\n"
+    assert [item.name for item in run.iterdir()] == ["sealed"]
 
 
 def test_all_of_a_repository(repository, capsys):
