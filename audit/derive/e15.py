@@ -31,7 +31,7 @@ TIMED = "what real threads or processes did, or how long it took: not repeatable
 GIVEN: dict[str, str] = {
     f"{block}/{array}": TIMED
     for block, arrays in {
-        "real_counter": ("missing", "owned_twice", "lost", "failed"),
+        "real_counter": ("missing", "owned_twice", "lost", "failed", "both_copied", "wrong_counts"),
         "real_rows": ("torn", "lost", "table_foreign"),
         "locks": ("held", "waited", "total"),
         "access": ("checked", "plain"),

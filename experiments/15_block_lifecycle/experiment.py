@@ -834,7 +834,7 @@ def abort(pool: PagedPool, turn: int, ending: str, peer: str, held: int) -> tupl
     return bad, pool.blocks.total - pool.blocks.free
 
 
-# -- real threads and processes: A23, A36, B25, B37, C35; cost per access: A53 -----------------------------------------------------------
+# -- real threads and processes: A23, A36, B25, B37, C24, C35; cost per access: A53 ------------------------------------------------------
 
 
 def real_counter(protocol: Protocol) -> Batch:
@@ -844,9 +844,9 @@ def real_counter(protocol: Protocol) -> Batch:
         runner = "threads" if case["runner"] == "threads_short" else case["runner"]
         ask = (runner, case["lock"], case["style"], steps)
         with real_races.switching(interval if case["runner"] == "threads_short" else 0.005):
-            found.append((real_races.counter(*ask), *real_races.allocator(*ask)))
-    missing, twice, lost, failed = np.array(found, np.int64).T
-    return Batch("real_counter", {"missing": missing, "owned_twice": twice, "lost": lost, "failed": failed})
+            found.append((real_races.counter(*ask), *real_races.allocator(*ask), *real_races.copies(*ask)))
+    names = ("missing", "owned_twice", "lost", "failed", "both_copied", "wrong_counts")
+    return Batch("real_counter", dict(zip(names, np.array(found, np.int64).T, strict=True)))
 
 
 def real_rows(protocol: Protocol) -> Batch:

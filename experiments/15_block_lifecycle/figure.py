@@ -56,7 +56,7 @@ def lines(run: Sealed) -> Figure:
         axis.text(column, row, text, ha="center", va="center", fontsize=6.5)
     labels = [" + ".join(n for n, on in zip(("mask", "pages", "count"), combo, strict=True) if on) or "nothing" for combo in combos]
     axis.set_yticks(range(len(combos)), labels)
-    axis.set_xticks(range(len(faults)), [fault.replace("_", " ") for fault in faults])
+    axis.set_xticks(range(len(faults)), [fault.replace("_", "\n") for fault in faults])
     axis.grid(visible=False)
     values = run.audit["claims"]["A60"]["values"] if run.audit.get("claims") else {"mask": 0, "paging": 0, "counting": 0}
     axis.set(xlabel="planted fault", ylabel="lines of defence that are on")
@@ -88,9 +88,10 @@ def printed(run: Sealed) -> Figure:
     axis.set_xticks(range(len(kinds)), names)
     axis.set_yticks(range(len(probes)), [probe.replace("_", " ") for probe in probes])
     axis.grid(visible=False)
-    hidden = sum(table["hidden_cells"][0::2])
+    hidden, cells = sum(table["hidden_cells"][0::2]), sum(table["cells"][0::2])
+    lost = grid[:, 0].sum()
     axis.set_title(
-        f"Printed class: {grid[:, 0].sum()} blocks lost, mask hides {hidden} of {sum(table['cells'][0::2])} cells; pool: {ours} defects"
+        f"Printed class: {lost} blocks lost, {hidden} of {cells} mask cells hidden,\nthe pool under the same calls: {ours} defects"
     )
     return figure
 

@@ -154,6 +154,41 @@ def allocator(runner: str, lock: str, style: str, steps: int, total: int = 7) ->
     return int(words[twice:failed].sum()), lost, int(words[failed:].sum())
 
 
+def copies(runner: str, lock: str, style: str, rounds: int) -> tuple[int, int]:
+    """Both go over `rounds` blocks that they share, and copy each before they write, unless they hold it alone by then.
+
+    Returns (blocks that both copied; blocks whose count at the end is not 2 less the number of copies: lost, or freed too early).
+    Words: count [round], copied [worker, round]."""
+    words, held = memory(3 * rounds, runner), guard(lock)
+    count, copied = words[:rounds], words[rounds:].reshape(WORKERS, rounds)
+    count[:] = 2
+
+    def read(block: int) -> int:
+        return int(count[block])
+
+    def write(block: int, value: int) -> None:
+        count[block] = value
+
+    def inline(me: int) -> None:
+        for block in range(rounds):
+            with held:
+                if count[block] > 1:
+                    copied[me, block] = 1
+                    count[block] = count[block] - 1
+
+    def calls(me: int) -> None:
+        for block in range(rounds):
+            with held:
+                seen = read(block)
+                if seen > 1:
+                    copied[me, block] = 1
+                    write(block, seen - 1)
+
+    together(runner, inline if style == "inline" else calls)
+    twice = copied.sum(axis=0)
+    return int((twice == 2).sum()), int((count != 2 - twice).sum())
+
+
 def rows(runner: str, lock: str, library: str, width: int, steps: int, pages: int = 5) -> tuple[int, int, int]:
     """Both fill one row of `width` numbers with their own tag, and one table of `pages` entries, in place, and read them back.
 

@@ -24,6 +24,7 @@ def test_each_variant_ends_otherwise_than_the_right_one(variant):
 def test_a_lock_that_reaches_all_workers_loses_nothing(runner, lock):
     assert real_races.counter(runner, lock, "calls", 2_000) == 0
     assert real_races.allocator(runner, lock, "calls", 2_000) == (0, 0, 0)
+    assert real_races.copies(runner, lock, "calls", 2_000) == (0, 0)
     assert real_races.rows(runner, lock, "numpy", 64, 200) == (0, 0, 0)
 
 
