@@ -16,6 +16,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatterSciNotation
 
 from labcore.loading import load
 from labcore.sealed import Sealed
@@ -58,6 +59,17 @@ def style() -> Iterator[None]:
         yield
 
 
+class AboveZeroLine(LogFormatterSciNotation):
+    """Labels of powers of ten, none at or below the line that stands for zero."""
+
+    def __init__(self, floor: float) -> None:
+        super().__init__()
+        self.floor = floor
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return "" if x < 3 * self.floor else str(super().__call__(x, pos))
+
+
 def zero_log_axis(axis: Any, values: list[float], floor: float = 1e-17) -> None:
     """Make y a logarithmic axis on which exact zeros stand on a marked line below the smallest decade.
 
@@ -66,6 +78,7 @@ def zero_log_axis(axis: Any, values: list[float], floor: float = 1e-17) -> None:
     axis.set_yscale("log")
     top = max([v for v in values if v > 0], default=1.0)
     axis.set_ylim(floor / 5, top * 5)
+    axis.yaxis.set_major_formatter(AboveZeroLine(floor))
     axis.axhline(floor, color="#999999", linewidth=0.6, zorder=0)
     axis.annotate("exactly 0", (1.0, floor), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=6, color="#555555")
 

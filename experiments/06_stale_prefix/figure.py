@@ -59,8 +59,9 @@ def title(table: dict[str, np.ndarray]) -> str:
     """The finding, from the numbers."""
     stale = table["unchecked_error"][np.isin(table["condition"], ["edited-prefix", "different-weights", "different-window"])]
     scope = table["unchecked_error"][table["condition"] == "different-scope"]
-    first = f"Stale caches err by {stale.min():.1g} to {stale.max():.1g}, the keyed store by {table['guarded_error'].max():.1g};"
-    return f"{first}\nanother scope: error {scope.max():.1g}, refused all the same"
+    first = f"Stale caches err by {stale.min():.1g} to {stale.max():.1g},"
+    second = f"the keyed store by {table['guarded_error'].max():.1g}; another scope errs by {scope.max():.1g}"
+    return f"{first}\n{second}\nand is refused all the same"
 
 
 def key(run: Sealed) -> Figure:

@@ -65,7 +65,7 @@ def sharing(run: Sealed) -> Figure:
     figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.7))
     speed(axes[0], run)
     table = run.table("equal_q")
-    for shift, layer, marker, colour in ((-0.12, 0, "o", COLOUR["correct"]), (0.12, 1, "^", COLOUR["faulty"])):
+    for shift, layer, marker, colour in ((-0.12, 0, "v", MORE[0]), (0.12, 1, "^", MORE[1])):
         for place, pair in enumerate(PAIRS):
             points = values(table, "reuse_error", pair=pair, layer=layer)
             label = f"layer {layer + 1}" if place == 0 else None

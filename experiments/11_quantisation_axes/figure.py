@@ -36,7 +36,7 @@ def axes(run: Sealed) -> Figure:
             )
     left.set_yscale("log")
     left.set_xlim(-0.5, len(conditions) - 0.5)
-    left.set_xticks(range(len(conditions)), ["clean", "key channel\nx40", "value token\nx40"])
+    left.set_xticks(range(len(conditions)), ["clean", "key channel\nx40", "value token\nx40"], fontsize=7)
     left.set_ylabel("relative L2 error of the output")
     left.set_title("INT8, K and V, 256 tokens")
     left.legend(title="one scale per", loc="upper left", title_fontsize=7)

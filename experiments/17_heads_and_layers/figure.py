@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from labcore.figures import COLOUR, MORE, PAGE_WIDTH
 from labcore.sealed import Sealed
 
-KINDS = {"random": ("random weights", "-", COLOUR["correct"]), "trained_like": ("trained-like weights", "--", COLOUR["faulty"])}
+KINDS = {"random": ("random weights", "-", MORE[0]), "trained_like": ("trained-like weights", "--", MORE[1])}
 DEPTHS = (4, 8, 12)
 MARKS = ("o", "s", "^", "v")
 
@@ -35,7 +35,8 @@ def paths(run: Sealed) -> Figure:
             lines.append(error[rows, :, later].mean(axis=(0, 1)))
             names.append(f"{kv_heads} KV heads, {text}" if later == 0 else text)
     grid = np.array(lines)
-    left.imshow(np.where(grid == 0, np.nan, grid), aspect="auto", cmap="cividis", vmin=0)
+    image = left.imshow(np.where(grid == 0, np.nan, grid), aspect="auto", cmap="cividis", vmin=0)
+    figure.colorbar(image, ax=left, pad=0.02, aspect=30).set_label("mean error", size=6, labelpad=2)
     left.set_facecolor("white")
     left.set_yticks(range(len(names)), names, fontsize=6)
     for edge in range(1, len(groups)):
@@ -66,6 +67,14 @@ def paths(run: Sealed) -> Figure:
     title = "A head's pollution reaches its group at once and all heads one layer later; it grows slowly"
     figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     return figure
+
+
+def apart(places: list[float], gap: float = 1.36) -> list[float]:
+    """Ascending heights for labels at ascending places of a logarithmic axis, each at least a factor above the one before."""
+    heights: list[float] = []
+    for place in places:
+        heights.append(max(place, heights[-1] * gap) if heights else place)
+    return heights
 
 
 def probes_and_bytes(run: Sealed) -> Figure:
@@ -99,16 +108,18 @@ def probes_and_bytes(run: Sealed) -> Figure:
     layouts = run.protocol.values("layout")
     colours = dict.fromkeys(layouts, COLOUR["control"]) | {"separate": "#000000", "shared": COLOUR["faulty"]}
     colours |= {"shared_gqa": COLOUR["correct"], "shared_gqa_int4": COLOUR["correct"]}
+    ends: list[tuple[float, str]] = []
     for place, layout in enumerate(layouts):
         size = [table["kv_bytes"][i] / 1e6 for i in chosen(run, "bytes", layout=layout, requests=32)]
         right.plot(private, size, "-" if layout in ("separate", "shared") else "--", color=colours[layout], marker="osv^<>DPX"[place])
-        apart = {"shared": 2, "int8": -4, "int4": 3, "gqa": -4}.get(layout, 0)  # labels that would lie on each other
-        name = layout.replace("_", " ")
-        right.annotate(name, (private[-1], size[-1]), xytext=(5, apart), textcoords="offset points", fontsize=5.5, va="center")
+        ends.append((size[-1], layout.replace("_", " ")))
+    for (size_at, name), label_at in zip(sorted(ends), apart([size_at for size_at, _ in sorted(ends)]), strict=True):
+        arrow = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2}
+        right.annotate(name, (private[-1], size_at), xytext=(private[-1] * 1.6, label_at), fontsize=5.5, va="center", arrowprops=arrow)
     right.set_xscale("log", base=2)
     right.set_xticks(private, [str(n) for n in private])
     right.minorticks_off()
-    right.set_xlim(None, private[-1] * 5)
+    right.set_xlim(None, private[-1] * 9)
     right.set_yscale("log")
     right.set_xlabel("private tokens a request")
     right.set_ylabel("MB of K and V")
