@@ -4,7 +4,7 @@
     x <- tanh(x + concatenated heads of softmax(q k / sqrt(width of a head) (+ bias)) v, times W_O)        twice
     logits = x . embedding
 
-b sequences of one length go together. New tokens see all cached keys, and each other causally.
+g sequences of one length go together (axis letters: GLOSSARY.md). New tokens see all cached keys, and each other causally.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Cache:
-    """k, v [layer, b, m, head, width of a head], keys as the scores use them (rotated under rope); positions [m]."""
+    """k, v [layer, g, m, head, d], keys as the scores use them (rotated under rope); positions [m]."""
 
     k: Floats
     v: Floats
@@ -52,12 +52,12 @@ def draw(seed: int) -> Weights:
 def run(
     weights: Weights, rule: str, ids: Any, positions: Any, past: Cache | None = None, hidden: NDArray[np.bool_] | None = None
 ) -> tuple[Floats, Cache]:
-    """States after each layer [layer, b, n, d] of ids [b, n] at positions [n], and the cache with them.
+    """States after each layer [layer, g, n, 16] of ids [g, n] at positions [n], and the cache with them.
 
     hidden [m + n]: keys that nobody may see (padding). A query that sees nothing gives zeros instead of a mean.
     """
     ids, at = np.atleast_2d(np.asarray(ids)), np.asarray(positions)
-    b, n = ids.shape
+    g, n = ids.shape
     before = 0 if past is None else len(past.positions)
     x = weights.embedding[ids]
     if rule == "learned":
@@ -73,16 +73,16 @@ def run(
         bias = bias + alibi(at, where, HEADS)
     states, keys, values = [], [], []
     for layer in range(LAYERS):
-        q, k, v = ((x @ weights.qkvo[layer, p]).reshape(b, n, HEADS, -1) for p in range(3))
+        q, k, v = ((x @ weights.qkvo[layer, p]).reshape(g, n, HEADS, -1) for p in range(3))
         if rule == "rope":
             q, k = rotate(q, at), rotate(k, at)
         if past is not None:
             k, v = np.concatenate([past.k[layer], k], axis=1), np.concatenate([past.v[layer], v], axis=1)
-        scores = np.einsum("bnhe,bmhe->bhnm", q, k) / np.sqrt(WIDTH // HEADS) + bias
+        scores = np.einsum("gnhd,gmhd->ghnm", q, k) / np.sqrt(WIDTH // HEADS) + bias
         top = scores.max(axis=3, keepdims=True)
         shares = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
         total = shares.sum(axis=3, keepdims=True)
-        mixed = np.einsum("bhnm,bmhe->bnhe", shares / np.where(total > 0, total, 1.0), v).reshape(b, n, WIDTH)
+        mixed = np.einsum("ghnm,gmhd->gnhd", shares / np.where(total > 0, total, 1.0), v).reshape(g, n, WIDTH)
         x = np.tanh(x + mixed @ weights.qkvo[layer, 3])
         states.append(x)
         keys.append(k)
@@ -107,7 +107,7 @@ def joined(first: Cache, second: Cache) -> Cache:
 
 
 def log_probabilities(weights: Weights, states: Floats, targets: Any) -> Floats:
-    """Log-probability [b, n] of each target [b, n] after states [b, n, d]."""
+    """Log-probability [g, n] of each target [g, n] after states [g, n, 16]."""
     logits = states @ weights.embedding.T
     logits = logits - logits.max(axis=2, keepdims=True)
     chosen = np.take_along_axis(logits, np.asarray(targets)[..., None], axis=2)[..., 0]

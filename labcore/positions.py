@@ -5,7 +5,7 @@
     rope         queries and keys are rotated: a cached key moves by rotating it on
     alibi        a bias on the scores, linear in the distance: keys hold no position, only their numbers move
 
-Axis letters: see GLOSSARY.md (n token, h head, e half of a head's width in pairs, d width).
+Axis letters: see GLOSSARY.md (n query, m key, h head, d width).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def sinusoidal(positions: Any, width: int) -> Floats:
 
 
 def rotate(x: Floats, positions: Any) -> Floats:
-    """RoPE on x [..., n, h, width of a head]: pair (2 i, 2 i + 1) turned by position / BASE**(2 i / width). A copy.
+    """RoPE on x [..., n, h, d]: pair (2 i, 2 i + 1) turned by position / BASE**(2 i / width). A copy.
 
     Turning by p and then by q is turning by p + q, up to rounding; so a cached key moves by `rotate(key, shift)`.
 

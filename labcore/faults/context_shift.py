@@ -14,7 +14,7 @@ PRECISIONS = ("float16", "int4")
 
 
 def stored(keys: Floats, precision: str) -> Floats:
-    """Keys [n, h, e] as a cache of this precision gives them back: float16, or int4 with one scale for each head of a token."""
+    """Keys [m, h, d] as a cache of this precision gives them back: float16, or int4 with one scale for each head of a token."""
     if precision == "float16":
         return keys.astype(np.float16).astype(np.float64)
     scale = np.abs(keys).max(axis=-1, keepdims=True) / 7
