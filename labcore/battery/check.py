@@ -1,0 +1,199 @@
+"""A check: its permanent rule, the cases that it tries, one measurement of a case; and how a case that fires is made smaller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from labcore.battery.guard import FINDINGS, Guard, Misbehaved, NotApplicable, OutOfTime, limit
+
+Case = dict[str, Any]
+PASSED, FAILED, ERROR, NOT_APPLICABLE = "passed", "failed", "error", "not applicable"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One case: it fires if value > threshold. text: what was seen, in words."""
+
+    value: float
+    threshold: float
+    text: str = ""
+
+    @property
+    def fired(self) -> bool:
+        return not self.value <= self.threshold
+
+
+@dataclass(frozen=True)
+class Check:
+    """rule: permanent, a number is never used twice. interface: "attention", "cache" or "pool". title, reason: one line each.
+
+    needs: methods that the system must have. applies(claims): "" or why the check asks nothing of this system. cases(lab, rng, effort):
+    what to try, small first. measure(lab, case). least: smallest value of each number or length of each list in a case, for shrinking;
+    what is not named stays.
+    """
+
+    rule: str
+    interface: str
+    title: str
+    reason: str
+    cases: Callable[[Any, np.random.Generator, int], Iterator[Case]]
+    measure: Callable[[Any, Case], Measured]
+    needs: tuple[str, ...] = ()
+    applies: Callable[[Any], str] = lambda claims: ""
+    least: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Result:
+    """Outcome of one check. value, threshold: of the case that fired, else of the one with the largest value; NaN where nothing was measured.
+
+    kind: of the misbehaviour, if there was one. case: the smallest one found that fires. call: the call that broke.
+    """
+
+    rule: str
+    interface: str
+    title: str
+    reason: str
+    status: str
+    value: float = float("nan")
+    threshold: float = float("nan")
+    text: str = ""
+    kind: str = ""
+    call: str = ""
+    case: Case = field(default_factory=dict)
+    cases: int = 0
+    seconds: float = 0.0
+
+
+class Lab:
+    """Fresh systems of one factory, and what several checks want to know of it."""
+
+    def __init__(self, make: Callable[[], Any], claims: Any, seed: int) -> None:
+        self.make, self.claims, self.seed = make, claims, seed
+        self.guard: Guard | None = None
+        self.memory: dict[Any, Any] = {}
+
+    def system(self) -> Guard:
+        """A new system."""
+        self.guard = None
+        self.guard = Guard(self.make)
+        return self.guard
+
+    def once(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """The value of `compute`, kept under the key."""
+        if key not in self.memory:
+            self.memory[key] = compute()
+        return self.memory[key]
+
+
+def perform(lab: Lab, check: Check, effort: int, seconds: float = 0.0, shrink: float = 0.0) -> Result:
+    """All cases of one check until one fires, within a time limit (0: none); then up to `shrink` seconds for a smaller case."""
+    result = Result(check.rule, check.interface, check.title, check.reason, PASSED)
+    start = time.monotonic()  # the battery's own limits, not a measurement of evidence
+    rng = np.random.default_rng([lab.seed, int(check.rule[1:])])
+    reason = ""
+    try:
+        with limit(seconds):
+            for case in check.cases(lab, rng, effort):
+                try:
+                    measured = check.measure(lab, case)
+                except NotApplicable as error:
+                    reason = reason or str(error)
+                    continue
+                except Misbehaved as error:
+                    _blame(result, error, case)
+                    break
+                result.cases += 1
+                if measured.fired or not result.value >= measured.value:
+                    result.value, result.threshold, result.text = measured.value, measured.threshold, measured.text
+                if measured.fired:
+                    result.status, result.case = FAILED, case
+                    break
+    except OutOfTime:
+        where = lab.guard.where() if lab.guard else "factory()"
+        result.status, result.kind, result.call, result.text = ERROR, "hung", where, f"no answer within {seconds:g} s"
+    except (Misbehaved, NotApplicable) as error:  # while cases were being made
+        if isinstance(error, Misbehaved):
+            _blame(result, error, {})
+        reason = reason or str(error)
+    if result.status == FAILED and shrink:
+        _shrink(lab, check, result, shrink)
+    if result.status == PASSED and not result.cases:
+        result.status, result.text = NOT_APPLICABLE, reason or "no case fits the claims"
+    result.seconds = time.monotonic() - start
+    return result
+
+
+def _blame(result: Result, error: Misbehaved, case: Case) -> None:
+    finding = error.kind in FINDINGS
+    result.status, result.kind, result.call, result.text = FAILED if finding else ERROR, error.kind, error.call, error.text
+    result.case = case
+    if finding:
+        result.value, result.threshold = float("inf"), 0.0
+
+
+def _shrink(lab: Lab, check: Check, result: Result, seconds: float) -> None:
+    """Make the case smaller while it still fires, in the same way."""
+
+    def measure(case: Case) -> Measured | Misbehaved | None:
+        try:
+            measured = check.measure(lab, case)
+        except Misbehaved as error:
+            return error if error.kind == result.kind else None
+        except (NotApplicable, OutOfTime, ValueError, LookupError, ArithmeticError):
+            return None  # the smaller case makes no sense
+        return measured if measured.fired and not result.kind else None
+
+    stop = time.monotonic() + seconds
+    smaller = True
+    while smaller and time.monotonic() < stop:
+        smaller = False
+        for case in reductions(result.case, check.least):
+            if time.monotonic() > stop:
+                break
+            try:
+                with limit(seconds):
+                    seen = measure(case)
+            except OutOfTime:
+                continue
+            if seen is not None:
+                result.case, smaller = case, True
+                result.text = seen.text
+                if isinstance(seen, Measured):
+                    result.value, result.threshold = seen.value, seen.threshold
+                else:
+                    result.call = seen.call
+                break
+
+
+def reductions(case: Case, least: Mapping[str, int]) -> Iterator[Case]:
+    """Smaller cases, the boldest first: numbers towards their least, lists without a part.
+
+    >>> [c["n"] for c in reductions({"n": 8, "seed": 3}, {"n": 1})]
+    [1, 4, 7]
+    >>> [c["ops"] for c in reductions({"ops": (1, 2, 3)}, {"ops": 1})]
+    [(2, 3), (1, 3), (1, 2)]
+    """
+    for name, low in least.items():
+        value = case.get(name)
+        if isinstance(value, bool) or value is None:
+            continue
+        if isinstance(value, int):
+            seen: list[int] = []
+            for smaller in (low, value // 2, value - 1):
+                if low <= smaller < value and smaller not in seen:
+                    seen.append(smaller)
+                    yield {**case, name: smaller}
+        elif isinstance(value, tuple):
+            size = len(value) // 2 or 1
+            while size:
+                for begin in reversed(range(0, len(value), size)) if size > 1 else range(len(value)):
+                    rest = value[:begin] + value[begin + size :]
+                    if low <= len(rest) < len(value):
+                        yield {**case, name: rest}
+                size //= 2
