@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from labcore.battery.guard import FINDINGS, Guard, Misbehaved, NotApplicable, OutOfTime, limit
+from labcore.battery.guard import FINDINGS, Guard, Misbehaved, NotApplicable, OutOfTime
 
 Case = dict[str, Any]
 PASSED, FAILED, ERROR, NOT_APPLICABLE = "passed", "failed", "error", "not applicable"
@@ -73,15 +73,16 @@ class Result:
 class Lab:
     """Fresh systems of one factory, and what several checks want to know of it."""
 
-    def __init__(self, make: Callable[[], Any], claims: Any, seed: int) -> None:
-        self.make, self.claims, self.seed = make, claims, seed
+    def __init__(self, make: Callable[[], Any], claims: Any, seed: int, seconds: float = 0.0) -> None:
+        self.make, self.claims, self.seed, self.seconds = make, claims, seed, seconds
         self.guard: Guard | None = None
         self.memory: dict[Any, Any] = {}
+        self.seen: Callable[[], Measured] | None = None  # what the case that is being measured has shown so far
 
     def system(self) -> Guard:
         """A new system."""
         self.guard = None
-        self.guard = Guard(self.make)
+        self.guard = Guard(self.make, self.seconds)
         return self.guard
 
     def once(self, key: Any, compute: Callable[[], Any]) -> Any:
@@ -91,36 +92,42 @@ class Lab:
         return self.memory[key]
 
 
-def perform(lab: Lab, check: Check, effort: int, seconds: float = 0.0, shrink: float = 0.0) -> Result:
-    """All cases of one check until one fires, within a time limit (0: none); then up to `shrink` seconds for a smaller case."""
+def perform(lab: Lab, check: Check, effort: int, shrink: float = 0.0, enough: float = 0.0) -> Result:
+    """The cases of one check until one fires; then up to `shrink` seconds for a smaller case.
+
+    enough: after so many seconds no further case is begun; 0: all are.
+    """
     result = Result(check.rule, check.interface, check.title, check.reason, PASSED)
     start = time.monotonic()  # the battery's own limits, not a measurement of evidence
     rng = np.random.default_rng([lab.seed, int(check.rule[1:])])
     reason = ""
     try:
-        with limit(seconds):
-            for case in check.cases(lab, rng, effort):
-                try:
-                    measured = check.measure(lab, case)
-                except NotApplicable as error:
-                    reason = reason or str(error)
-                    continue
-                except Misbehaved as error:
-                    _blame(result, error, case)
+        for case in check.cases(lab, rng, effort):
+            if enough and result.cases and time.monotonic() - start > enough:
+                break
+            lab.seen = None
+            try:
+                measured = check.measure(lab, case)
+            except NotApplicable as error:
+                reason = reason or str(error)
+                continue
+            except (Misbehaved, OutOfTime) as error:
+                # A system that breaks after it has answered wrongly is found out by its answer.
+                so_far = lab.seen() if lab.seen else None
+                if so_far is None or not so_far.fired:
+                    _blame(lab, result, error, case)
                     break
-                result.cases += 1
-                if measured.fired or not result.value >= measured.value:
-                    result.value, result.threshold, result.text = measured.value, measured.threshold, measured.text
-                if measured.fired:
-                    result.status, result.case = FAILED, case
-                    break
-    except OutOfTime:
-        where = lab.guard.where() if lab.guard else "factory()"
-        result.status, result.kind, result.call, result.text = ERROR, "hung", where, f"no answer within {seconds:g} s"
-    except (Misbehaved, NotApplicable) as error:  # while cases were being made
-        if isinstance(error, Misbehaved):
-            _blame(result, error, {})
+                measured = so_far
+            result.cases += 1
+            if measured.fired or not result.value >= measured.value:
+                result.value, result.threshold, result.text = measured.value, measured.threshold, measured.text
+            if measured.fired:
+                result.status, result.case = FAILED, case
+                break
+    except NotApplicable as error:  # while cases were being made
         reason = reason or str(error)
+    except (Misbehaved, OutOfTime) as error:
+        _blame(lab, result, error, {})
     if result.status == FAILED and shrink:
         _shrink(lab, check, result, shrink)
     if result.status == PASSED and not result.cases:
@@ -129,10 +136,14 @@ def perform(lab: Lab, check: Check, effort: int, seconds: float = 0.0, shrink: f
     return result
 
 
-def _blame(result: Result, error: Misbehaved, case: Case) -> None:
+def _blame(lab: Lab, result: Result, error: Misbehaved | OutOfTime, case: Case) -> None:
+    result.case = case
+    if isinstance(error, OutOfTime):
+        where = lab.guard.where() if lab.guard else "factory()"
+        result.status, result.kind, result.call, result.text = ERROR, "hung", where, f"no answer within {lab.seconds:g} s"
+        return
     finding = error.kind in FINDINGS
     result.status, result.kind, result.call, result.text = FAILED if finding else ERROR, error.kind, error.call, error.text
-    result.case = case
     if finding:
         result.value, result.threshold = float("inf"), 0.0
 
@@ -141,10 +152,14 @@ def _shrink(lab: Lab, check: Check, result: Result, seconds: float) -> None:
     """Make the case smaller while it still fires, in the same way."""
 
     def measure(case: Case) -> Measured | Misbehaved | None:
+        lab.seen = None
         try:
             measured = check.measure(lab, case)
         except Misbehaved as error:
-            return error if error.kind == result.kind else None
+            so_far = lab.seen() if lab.seen else None
+            if so_far is None or not so_far.fired:
+                return error if error.kind == result.kind else None
+            measured = so_far
         except (NotApplicable, OutOfTime, ValueError, LookupError, ArithmeticError):
             return None  # the smaller case makes no sense
         return measured if measured.fired and not result.kind else None
@@ -156,11 +171,7 @@ def _shrink(lab: Lab, check: Check, result: Result, seconds: float) -> None:
         for case in reductions(result.case, check.least):
             if time.monotonic() > stop:
                 break
-            try:
-                with limit(seconds):
-                    seen = measure(case)
-            except OutOfTime:
-                continue
+            seen = measure(case)
             if seen is not None:
                 result.case, smaller = case, True
                 result.text = seen.text

@@ -54,11 +54,18 @@ def limit(seconds: float) -> Iterator[None]:
 
 
 class Guard:
-    """A system whose every call is recorded in `last` and judged. `calls` counts them."""
+    """A system whose every call is recorded in `last` and judged, and stopped by OutOfTime after `seconds` (0: never).
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    `Guard.ticks` counts begins and ends of all calls of the process, `Guard.newest` is the guard made last: a watcher sees a call that hangs.
+    """
+
+    ticks = 0
+    newest: Guard | None = None
+
+    def __init__(self, make: Callable[[], Any], seconds: float = 0.0) -> None:
         self.last: tuple[str, tuple[Any, ...]] = ("factory", ())
-        self.calls = 0
+        self.seconds = seconds
+        Guard.newest = self
         self.system: Any = self._judged(make)
 
     def has(self, name: str) -> bool:
@@ -68,18 +75,23 @@ class Guard:
     def call(self, name: str, *arguments: Any, expect: tuple[type[BaseException], ...] = ()) -> Any:
         """Call a method. Exceptions in `expect` pass; all others become Misbehaved."""
         self.last = (name, arguments)
-        self.calls += 1
         return self._judged(getattr(self.system, name), *arguments, expect=expect)
 
     def _judged(self, function: Callable[..., Any], *arguments: Any, expect: tuple[type[BaseException], ...] = ()) -> Any:
+        Guard.ticks += 1
         try:
-            return function(*arguments)
+            if not self.seconds:
+                return function(*arguments)
+            with limit(self.seconds):
+                return function(*arguments)
         except expect:
             raise
         except NotImplementedError as error:
             raise NotApplicable(f"{self.last[0]} refuses: {error}") from error
         except Exception as error:
             raise Misbehaved("raised", self.where(), f"{type(error).__name__}: {error}"[:300]) from error
+        finally:
+            Guard.ticks += 1
 
     def where(self) -> str:
         """The last call, as text."""

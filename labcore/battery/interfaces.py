@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[Any]
-KINDS = ("causal", "padded", "packed", "window", "any")
+KINDS = ("causal", "padded", "packed", "window", "any", "full")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class View:
     allowed [n, m] bool: the whole truth; the rest says the same in parts.
     kind: "causal" (all see the keys up to themselves; n <= m, the queries are the last n of m), "padded" (causal, and only the first
         `length` keys are written: the memory behind holds anything), "packed" (several requests behind each other, each causal in
-        itself), "window" (causal, the last `window` keys), "any" (any mask).
+        itself), "window" (causal, the last `window` keys), "any" (any mask),
+        "full" (all keys).
     query_positions [n], key_positions [m] int: position of each token in its own request.
     query_owner [n], key_owner [m] int: whose token it is.
     length: keys that are written. window: see kind; 0 where there is none.
@@ -203,7 +204,8 @@ class PoolClaims:
 
     part_blocks: `share` takes a length that ends inside a block. Two requests may be written to after sharing (copy on write).
     exact_available: `available` counts blocks, and all of them when nothing runs (kept blocks that may be taken count as free).
-    threads: calls may come from several threads.
+    in_order: slots are written the first time one after another. launch_appends: `launch` takes the slot behind the last, without allocate, and
+    the request is not touched until it lands. threads: calls may come from several threads.
     """
 
     capacity: int = 16
@@ -211,6 +213,8 @@ class PoolClaims:
     width: int = 2
     part_blocks: bool = True
     exact_available: bool = True
+    in_order: bool = False
+    launch_appends: bool = False
     threads: bool = False
 
 

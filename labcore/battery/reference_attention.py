@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from labcore.battery.interfaces import AttentionClaims, Floats, View
 
 BASE = 10000.0
+TABLE = 512  # positions whose phases are kept
 
 
 def turn(x: Floats, positions: Floats, base: float = BASE) -> Floats:
     """Rotary positions: pairs (2i, 2i + 1) of x [..., n, d] turned by positions [n] / base ** (2i / d). Turns backwards where negative."""
     half = x.shape[-1] // 2
+    if positions.dtype.kind == "i" and base == BASE and len(positions) and positions.min() >= 0 and positions.max() < TABLE:
+        cos, sin = phases(half)
+        return rotate(x, cos[positions], sin[positions])
     angle = np.asarray(positions, np.float64)[:, None] / base ** (np.arange(half) / half)
     return rotate(x, np.cos(angle), np.sin(angle))
 
 
+@cache
+def phases(half: int) -> tuple[Floats, Floats]:
+    """Cosine and sine [TABLE, half] of the first positions."""
+    angle = np.arange(TABLE)[:, None] / BASE ** (np.arange(half) / half)
+    return np.cos(angle), np.sin(angle)
+
+
 def rotate(x: Floats, cos: Floats, sin: Floats) -> Floats:
     """Pairs (2i, 2i + 1) of x [..., n, d] turned by angles [n, d / 2]."""
-    out = np.empty(np.broadcast_shapes(x.shape, (*cos.shape[:-1], x.shape[-1])), np.result_type(x, cos))
+    out = np.empty(x.shape, np.result_type(x, cos))
     even, odd = x[..., 0::2], x[..., 1::2]
     out[..., 0::2] = even * cos - odd * sin
     out[..., 1::2] = even * sin + odd * cos

@@ -18,6 +18,7 @@ from labcore.battery.reference_attention import turn
 
 HEADS, GROUPS, HEAD = 4, 2, 4
 WIDTH = HEADS * HEAD
+EXPAND = np.arange(HEADS) // (HEADS // GROUPS)  # the group that each head reads
 Domain = tuple[Hashable, ...]
 
 
@@ -119,8 +120,7 @@ class ReferenceCache:
     def admit(self, request: Request) -> Started:
         """Begin from the longest kept beginning, but feed the last token at least."""
         names = self.names(request)
-        state = self.find(self.domain(request), names, request.adapter)
-        reused = len(state.names)
+        state, reused = self.find(self.domain(request), names, request.adapter)
         inputs: list[Any] = []
         media = iter(request.media)
         for token in request.tokens:
@@ -148,8 +148,8 @@ class ReferenceCache:
         """SHA-256 over a header and the bytes."""
         return hashlib.sha256(f"{media.dtype.str} {media.shape} ".encode() + media.tobytes()).hexdigest()
 
-    def find(self, domain: Domain, names: list[Hashable], adapter: str) -> State:
-        """A copy of the longest kept beginning, one token short of the whole at most."""
+    def find(self, domain: Domain, names: list[Hashable], adapter: str) -> tuple[State, int]:
+        """A copy of the longest kept beginning, one token short of the whole at most, and its length."""
         best, length = None, 0
         for state in self.kept:
             if state.domain == domain:
@@ -160,7 +160,8 @@ class ReferenceCache:
                     common += 1
                 if common > length:
                     best, length = state, common
-        return self.copy(best, length) if best else State(domain, adapter)
+        state = self.copy(best, length) if best else State(domain, adapter)
+        return state, len(state.names)
 
     def remember(self, state: State) -> None:
         """Keep a copy; the oldest goes."""
@@ -174,6 +175,8 @@ class ReferenceCache:
 
     def embed(self, inputs: list[Any], embedding: Floats) -> Floats:
         """Input vectors [n, 16] of tokens and pictures."""
+        if not any(isinstance(x, np.ndarray) for x in inputs):
+            return np.asarray(embedding[inputs])
         return np.stack([self.picture(x) if isinstance(x, np.ndarray) else embedding[x] for x in inputs])
 
     def picture(self, media: Floats) -> Floats:
@@ -198,27 +201,31 @@ class ReferenceCache:
             q = (x @ w_q).reshape(n, HEADS, HEAD).swapaxes(0, 1)
             k = np.concatenate([state.k[layer], (x @ w_k).reshape(n, GROUPS, HEAD).swapaxes(0, 1)], axis=1)
             v = np.concatenate([state.v[layer], (x @ w_v).reshape(n, GROUPS, HEAD).swapaxes(0, 1)], axis=1)
-            state.k[layer], state.v[layer] = self.store(k, state.k[layer].shape[1]), self.store(v, state.v[layer].shape[1])
+            old = state.k[layer].shape[1]
+            state.k[layer], state.v[layer] = self.store(k, old, "k"), self.store(v, old, "v")
             mixed = self.mix(q, state.k[layer], state.v[layer], new)
             x = np.tanh(x + mixed.swapaxes(0, 1).reshape(n, WIDTH) @ w_o)
         state.names = [*state.names, *names]
         return x[-1]
 
-    def store(self, x: Floats, old: int) -> Floats:
-        """How keys or values are kept; the first `old` are kept already."""
+    def store(self, x: Floats, old: int, what: str) -> Floats:
+        """How keys ("k") or values ("v") are kept; the first `old` are kept already."""
         return x
 
     def mix(self, q: Floats, k: Floats, v: Floats, new: Floats) -> Floats:
         """Causal attention [h, n, d] of queries at positions `new` on all keys [g, m, d]."""
         n, m = q.shape[1], k.shape[1]
         q = turn(q, new)
-        k = np.repeat(turn(k, np.arange(m)), HEADS // GROUPS, axis=0)
-        v = np.repeat(v, HEADS // GROUPS, axis=0)
-        scores = q @ k.swapaxes(1, 2) / np.sqrt(HEAD)
+        k = turn(k, np.arange(m))[EXPAND]
+        v = v[EXPAND]
+        scores = q @ k.swapaxes(1, 2)
+        scores /= np.sqrt(HEAD)
         if n > 1:
             scores = np.where(self.allowed(n, m), scores, -np.inf)
-        weight = np.exp(scores - scores.max(axis=2, keepdims=True))
-        return np.asarray(weight / weight.sum(axis=2, keepdims=True) @ v)
+        scores -= scores.max(axis=2, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=2, keepdims=True)
+        return np.asarray(scores @ v)
 
     def allowed(self, n: int, m: int) -> Floats:
         """The mask of n new queries on m keys."""

@@ -1,4 +1,4 @@
-"""Run all applicable checks on what a factory makes, in this process. `supervise` does it in a child that may be killed."""
+"""Run all applicable checks on what a factory makes, in this process. `supervise` does it in a child process, which may be killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from labcore.battery.attention_checks import CHECKS as ATTENTION
 from labcore.battery.cache_checks import CHECKS as CACHE
 from labcore.battery.check import ERROR, FAILED, NOT_APPLICABLE, PASSED, Check, Lab, Result, perform
-from labcore.battery.guard import Guard, Misbehaved, NotApplicable, OutOfTime, limit
+from labcore.battery.guard import Guard, Misbehaved, NotApplicable, OutOfTime
 from labcore.battery.interfaces import AttentionClaims, CacheClaims, PoolClaims
 from labcore.battery.pool_checks import CHECKS as POOL
 
@@ -17,8 +17,9 @@ CHECKS: dict[str, Check] = {check.rule: check for check in (*ATTENTION, *CACHE, 
 ENTRY = {"attention": "attend", "cache": "start", "pool": "allocate"}
 CLAIMS = {"attention": AttentionClaims, "cache": CacheClaims, "pool": PoolClaims}
 ISOLATED, NOT_ISOLATED, NOT_TESTED = "isolated", "not isolated", "could not test"
-QUICK, FULL = 2, 12  # effort: how many cases of each sort a check draws
-SECONDS = 10.0  # of one check
+QUICK, FULL = 4, 40  # effort: how many cases of each sort a check draws
+QUICK_SECONDS, FULL_SECONDS = 4.0, 25.0  # in which all checks together end, on a system that answers in milliseconds
+SECONDS = 20.0  # a call that takes longer hangs
 
 
 @dataclass
@@ -57,12 +58,15 @@ def run(
     seconds: float = SECONDS,
     shrink: float = 1.0,
     only: Iterable[str] | None = None,
+    total: float = 0.0,
 ) -> Report:
     """Test what `factory()` makes; each call must give a fresh system. only: rules. See `check.perform` for the rest.
 
+    seconds: limit of one call. total: seconds that the checks share, so that a slow system is given fewer cases; each gets one at least. 0: no such limit.
+
     The time limits use a signal and hold only in the main thread.
     """
-    return Report(list(results(factory, effort, seed, seconds, shrink, only)))
+    return Report(list(results(factory, effort, seed, seconds, shrink, only, total)))
 
 
 def results(
@@ -72,26 +76,31 @@ def results(
     seconds: float = SECONDS,
     shrink: float = 1.0,
     only: Iterable[str] | None = None,
+    total: float = 0.0,
 ) -> Iterator[Result]:
     """The results of `run`, one at a time."""
     wanted = list(CHECKS) if only is None else list(only)
     chosen = [CHECKS[rule] for rule in wanted]
     try:
-        with limit(seconds):
-            system = Guard(factory)
+        system = Guard(factory, seconds)
     except (Misbehaved, NotApplicable, OutOfTime) as error:
         text = str(error) or f"no answer within {seconds:g} s"
         kind = "hung" if isinstance(error, OutOfTime) else "raised"
         yield from (Result(c.rule, c.interface, c.title, c.reason, ERROR, text=text, kind=kind, call="factory()") for c in chosen)
         return
     offered = getattr(system.system, "interfaces", tuple(ENTRY))
-    labs = {name: Lab(factory, claims_of(system.system, CLAIMS[name]), seed) for name in ENTRY if name in offered and system.has(ENTRY[name])}
+    labs = {name: Lab(factory, claims_of(system.system, CLAIMS[name]), seed, seconds) for name in ENTRY if name in offered and system.has(ENTRY[name])}
+    reasons = {check.rule: inapplicable(check, system, labs) for check in chosen}
+    left, spare = sum(not why for why in reasons.values()), total
     for check in chosen:
-        why = inapplicable(check, system, labs)
-        if why:
-            yield Result(check.rule, check.interface, check.title, check.reason, NOT_APPLICABLE, text=why)
-        else:
-            yield perform(labs[check.interface], check, effort, seconds, shrink)
+        if reasons[check.rule]:
+            yield Result(check.rule, check.interface, check.title, check.reason, NOT_APPLICABLE, text=reasons[check.rule])
+            continue
+        # What quick checks leave over goes to the later ones.
+        enough = max(spare / left, 1e-3) if total else 0.0
+        result = perform(labs[check.interface], check, effort, shrink, enough)
+        left, spare = left - 1, spare - result.seconds
+        yield result
 
 
 def inapplicable(check: Check, system: Guard, labs: dict[str, Lab]) -> str:

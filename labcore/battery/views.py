@@ -37,6 +37,8 @@ def view(kind: str, n: int, m: int, rng: np.random.Generator, blind: int = 0) ->
     if kind == "window":
         window = int(rng.integers(1, m + 1))
         allowed &= keys[None, :] > queries[:, None] - window
+    if kind == "full":
+        allowed = np.ones((n, m), bool)
     if kind == "any":
         allowed = rng.random((n, m)) < 0.5
         allowed[np.arange(n), rng.integers(0, m, n)] = True

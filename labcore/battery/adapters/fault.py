@@ -1,0 +1,24 @@
+"""One public fault: its three variants, and the rules that see it for the right reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Make = Callable[[int], Any]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """faulty, correct, control: a fresh system from a seed. control: the faulty code where its trigger is out of reach, as its claims say.
+
+    rules: those that look at what is wrong; at least one of them must fire on the faulty variant.
+    """
+
+    id: str
+    title: str
+    faulty: Make
+    correct: Make
+    control: Make
+    rules: tuple[str, ...]
