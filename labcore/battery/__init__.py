@@ -1,7 +1,8 @@
-"""The isolation battery: point it at an attention function, a cache of requests or a pool of blocks, and it says whether requests are alone.
+"""The isolation battery: point it at an attention function, a cache of requests or a pool of blocks, and it says whether requests
+are alone.
 
-    from labcore.battery import assert_isolated
-    def test_mine(): assert_isolated(MyCache)
+from labcore.battery import assert_isolated
+def test_mine(): assert_isolated(MyCache)
 """
 
 from labcore.battery.interfaces import (

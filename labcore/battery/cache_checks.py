@@ -44,7 +44,11 @@ class Session:
             got = self.guard.call("start", batch)
             if [media.tobytes() for request in batch for media in request.media] != before:
                 raise Misbehaved("mutated", self.guard.where(), "changed the media of a request")
-            if not isinstance(got, Sequence) or len(got) != len(batch) or not all(hasattr(s, "handle") and hasattr(s, "output") for s in got):
+            if (
+                not isinstance(got, Sequence)
+                or len(got) != len(batch)
+                or not all(hasattr(s, "handle") and hasattr(s, "output") for s in got)
+            ):
                 raise Misbehaved("shape", self.guard.where(), f"gave {type(got).__name__} {got!r:.80}; wanted {len(batch)} Started")
             for request, one in zip(batch, got, strict=True):
                 if one.handle in self.tokens:
@@ -107,9 +111,11 @@ class Session:
 
 def prompt(lab: Lab, rng: np.random.Generator, n: int, side: int = OWN) -> tuple[int, ...]:
     """n ids of the lower (own) or upper (foreign) half, never the placeholder."""
-    half = lab.claims.vocabulary // 2
-    ids = [t for t in (range(half) if side == OWN else range(half, lab.claims.vocabulary)) if t != lab.claims.placeholder]
-    return tuple(int(t) for t in rng.choice(ids, size=n))
+    half, hole = lab.claims.vocabulary // 2, lab.claims.placeholder
+    low, high = (0, half) if side == OWN else (half, lab.claims.vocabulary)
+    skip = hole is not None and low <= hole < high
+    drawn = rng.integers(low, high - skip, n)
+    return tuple(int(t) + (skip and int(t) >= (hole or 0)) for t in drawn)
 
 
 def cold(lab: Lab, request: Request | Sequence[int], version: int = 0) -> Array:
@@ -141,7 +147,8 @@ def tolerance(lab: Lab) -> float:
     """The control of comparisons with cold outputs, absolute.
 
     Claimed (times the size of outputs), or measured where nothing foreign has been: the same prompt twice, and in two pieces. At least 256
-    units in the last place of the coarsest format that holds the outputs; at most CAP of the effect of one own token, so that a path that is
+    units in the last place of the coarsest format that holds the outputs; at most CAP of the effect of one own token, so that a path
+    that is
     wrong by itself does not excuse itself.
     """
 
@@ -155,7 +162,7 @@ def tolerance(lab: Lab) -> float:
             effects.append(change(base, cold(lab, other)))
         floor = 256 * precision(lab) * max(size, 1e-30)
         if lab.claims.rounding is not None:
-            return max(floor, lab.claims.rounding * size)
+            return max(floor, float(lab.claims.rounding) * size)
         session = Session(lab)
         first = session.serve(Request(tokens)).output
         control = max(change(first, base), change(session.serve(Request(tokens)).output, base))
@@ -359,7 +366,9 @@ def every_hit(lab: Lab, case: Case) -> Measured:
     session.serve(Request(tokens), more)
     longer = (*tokens, *more, *rest)
     for asked in (tokens, (*tokens, *more), longer, longer[:-1]):
-        worst.cold(session.serve(Request(asked)).output, asked, f"{len(asked)} tokens after a prompt of {len(tokens)} and {len(more)} steps")
+        worst.cold(
+            session.serve(Request(asked)).output, asked, f"{len(asked)} tokens after a prompt of {len(tokens)} and {len(more)} steps"
+        )
     return worst.measured()
 
 
@@ -532,7 +541,9 @@ def width(lab: Lab, case: Case) -> Measured:
     kind = "pictures" if case["media"] else "prompts"
     if collisions:
         return Measured(float(collisions), 0.0, f"{collisions} of {case['count']} {kind} have the key of another")
-    return Measured(float(max(KEY_BITS - varying, 0)), 0.0, f"{varying} bits of the key vary over {case['count']} {kind}; wanted {KEY_BITS}")
+    return Measured(
+        float(max(KEY_BITS - varying, 0)), 0.0, f"{varying} bits of the key vary over {case['count']} {kind}; wanted {KEY_BITS}"
+    )
 
 
 def varying_bits(keys: list[Any]) -> int:
@@ -541,6 +552,7 @@ def varying_bits(keys: list[Any]) -> int:
     >>> varying_bits([3, 5]), varying_bits(["00ff", "0f00"]), varying_bits([(1, 2), (3,)])
     (2, 12, 60)
     """
+
     def number(key: Any) -> int | None:
         if isinstance(key, bool):
             return None
@@ -589,7 +601,9 @@ def updated(lab: Lab, case: Case) -> Measured:
     for version in (0, 1, 0, 2):
         session.guard.call("update", version)
         for asked in ((*tokens, *rest), tokens):
-            worst.cold(session.serve(Request(asked)).output, asked, f"{len(asked)} tokens after the weights became version {version}", version)
+            worst.cold(
+                session.serve(Request(asked)).output, asked, f"{len(asked)} tokens after the weights became version {version}", version
+            )
     return worst.measured()
 
 
@@ -835,6 +849,8 @@ CHECKS = [
     _check("C223", chunks, ONE, "pieces", "a prompt in pieces must give what it gives at once", "step"),
     _check("C224", lengths, ONE, "lengths", "a request must hold as many tokens as it was given", "length"),
     _check("C225", room, sizes(n=(1, 9), count=(1, 5)), "room", "all room must come back", "available finish"),
-    _check("C226", same_bits, sizes(n=(2, 9), n_other=(1, 9)), "same bits", "claimed: any way to an output gives the same bits", "", _exact),
+    _check(
+        "C226", same_bits, sizes(n=(2, 9), n_other=(1, 9)), "same bits", "claimed: any way to an output gives the same bits", "", _exact
+    ),
     _check("C227", history, histories, "any history", "any sequence of calls must give what cold requests give"),
 ]

@@ -50,7 +50,8 @@ class Check:
 
 @dataclass
 class Result:
-    """Outcome of one check. value, threshold: of the case that fired, else of the one with the largest value; NaN where nothing was measured.
+    """Outcome of one check. value, threshold: of the case that fired, else of the one with the largest value; NaN where nothing was
+    measured.
 
     kind: of the misbehaviour, if there was one. case: the smallest one found that fires. call: the call that broke.
     """

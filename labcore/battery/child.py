@@ -72,7 +72,6 @@ def main(arguments: list[str]) -> int:
     faulthandler.enable()  # where it stood, if it dies
     target, descriptor, options = arguments[0], int(arguments[1]), json.loads(arguments[2])
     with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as out:
-
         lock = threading.Lock()
 
         def say(**message: Any) -> None:

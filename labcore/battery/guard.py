@@ -56,7 +56,8 @@ def limit(seconds: float) -> Iterator[None]:
 class Guard:
     """A system whose every call is recorded in `last` and judged, and stopped by OutOfTime after `seconds` (0: never).
 
-    `Guard.ticks` counts begins and ends of all calls of the process, `Guard.newest` is the guard made last: a watcher sees a call that hangs.
+    `Guard.ticks` counts begins and ends of all calls of the process, `Guard.newest` is the guard made last: a watcher sees a call
+    that hangs.
     """
 
     ticks = 0

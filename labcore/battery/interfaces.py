@@ -50,7 +50,8 @@ class AttentionClaims:
     """What an attention function promises.
 
     dtype: of the arrays it is given. kinds: the views it takes. grouped: fewer key-value heads than heads, head i reading group
-    i // (heads / groups). plain: it computes softmax(q k / sqrt(d)) v and may be compared with the textbook; False for caps, sinks, other scales.
+    i // (heads / groups). plain: it computes softmax(q k / sqrt(d)) v and may be compared with the textbook; False for caps, sinks,
+    other scales.
     rotary: it turns q and k by their positions itself, so that only distances count; max_position: up to where.
     no_key: what a query without any allowed key gives: "zero", "refuse" (ValueError) or "unspecified" (never asked).
     garbage: what memory that is not written may hold: "any" (NaN too), "finite", "none" (never asked).
@@ -82,11 +83,13 @@ class Attention(Protocol):
     >>> class Mine:
     ...     def attend(self, q, k, v, view):
     ...         k, v = (np.repeat(x, len(q) // len(x), axis=0) for x in (k, v))
-    ...         scores = np.where(view.allowed, q @ np.where(view.allowed.any(0)[:, None], k, 0).swapaxes(1, 2) / q.shape[2] ** 0.5, -np.inf)
+    ...         written = view.allowed.any(axis=0)[:, None]
+    ...         k, v = np.where(written, k, 0), np.where(written, v, 0)
+    ...         scores = np.where(view.allowed, q @ k.swapaxes(1, 2) / q.shape[2] ** 0.5, -np.inf)
     ...         top = scores.max(axis=2, keepdims=True)
     ...         weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
     ...         total = weights.sum(axis=2, keepdims=True)
-    ...         return weights / np.where(total > 0, total, 1) @ np.where(view.allowed.any(0)[:, None], v, 0)
+    ...         return weights / np.where(total > 0, total, 1) @ v
     >>> run(Mine, effort=1).verdict
     'isolated'
     """
@@ -101,7 +104,8 @@ class Attention(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt and all that may enter a key. tokens: ids. scope: whose request (a tenant's salt). adapter: name of added weights, "" for none.
+    """A prompt and all that may enter a key. tokens: ids. scope: whose request (a tenant's salt). adapter: name of added weights, ""
+    for none.
 
     media: arrays (pictures) standing, in order, for the tokens equal to `claims.placeholder`.
     """
@@ -135,7 +139,8 @@ class CacheClaims:
     vocabulary: ids are 0 to this, exclusive. longest: tokens of one request. capacity: how many may run at once.
     batches: `start` and `step` take several at once. joins: a request may start while others run. chunks: `step` takes several tokens of a
     request. scopes: nothing of one scope is reused in another. adapters: names that it serves. placeholder: the id that stands for a
-    picture, None without media; shapes, dtypes: of the media. reach: how many tokens back an output still looks (several layers of a window);
+    picture, None without media; shapes, dtypes: of the media. reach: how many tokens back an output still looks (several layers of a
+    window);
     None: all. rounding: largest relative difference between two right ways of computing one output; None: measured.
     exact: warm, cold, alone, mixed, whole and chunked give the same bits. shortest_crop: least length that crop may leave.
     drop_recomputes: after `drop` the rest stands as if it had been fed alone (true of one layer only).
@@ -184,12 +189,14 @@ class RequestCache(Protocol):
     ...     def __init__(self):
     ...         self.running = {}
     ...     def start(self, requests):
-    ...         return [Started(handle, self.step({handle: request.tokens})[handle]) for handle, request in enumerate(requests, len(self.running))]
+    ...         first = len(self.running)
+    ...         outs = self.step({first + i: request.tokens for i, request in enumerate(requests)})
+    ...         return [Started(handle, output) for handle, output in outs.items()]
     ...     def step(self, feeds):
     ...         self.running.update({handle: (*self.running.get(handle, ()), *tokens) for handle, tokens in feeds.items()})
     ...         return {handle: np.cos(np.cumsum(np.array(self.running[handle]) + 1.0))[-1:] for handle in feeds}
     >>> report = run(Mine, effort=1)
-    >>> report.verdict, report.result("C205").status
+    >>> report.verdict, report.result("C211").status
     ('isolated', 'not applicable')
     """
 
@@ -204,7 +211,8 @@ class PoolClaims:
 
     part_blocks: `share` takes a length that ends inside a block. Two requests may be written to after sharing (copy on write).
     exact_available: `available` counts blocks, and all of them when nothing runs (kept blocks that may be taken count as free).
-    in_order: slots are written the first time one after another. launch_appends: `launch` takes the slot behind the last, without allocate, and
+    in_order: slots are written the first time one after another. launch_appends: `launch` takes the slot behind the last, without
+    allocate, and
     the request is not touched until it lands. threads: calls may come from several threads.
     """
 
@@ -239,6 +247,8 @@ class BlockPool(Protocol):
     ...     def __init__(self):
     ...         self.rows = {}
     ...     def allocate(self, request, slots):
+    ...         if slots > 64:
+    ...             raise MemoryError(f"{slots} slots; there are 64")
     ...         self.rows[request] = self.rows.get(request, []) + [np.zeros(2)] * slots
     ...     def write(self, request, slot, value):
     ...         self.rows[request][slot] = value.copy()

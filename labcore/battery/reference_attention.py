@@ -48,7 +48,7 @@ class ReferenceAttention:
         """[h, n, d] from q [h, n, d] and k, v [g, m, d], in the dtype of q."""
         work = np.float32 if q.dtype == np.float16 else q.dtype
         allowed = self.allowed(view)
-        written = allowed.any(axis=0)[:, None]
+        written = np.asarray(allowed.any(axis=0))[:, None]
         k, v = np.where(written, k, 0).astype(work), np.where(written, v, 0).astype(work)
         q = q.astype(work)
         if self.claims.rotary:

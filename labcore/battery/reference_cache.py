@@ -52,7 +52,8 @@ class State:
 
 
 class ReferenceCache:
-    """Keeps the last `keep` prompts, with scope, adapter and weights' version in the key, and continues from their longest common beginning."""
+    """Keeps the last `keep` prompts, with scope, adapter and weights' version in the key, and continues from their longest common
+    beginning."""
 
     def __init__(self, claims: CacheClaims | None = None, seed: int = 0, layers: int = 1, keep: int = 4) -> None:
         self.claims = claims or CacheClaims(scopes=True, adapters=("red", "blue"), placeholder=0, drop_recomputes=layers == 1)
@@ -206,7 +207,7 @@ class ReferenceCache:
             mixed = self.mix(q, state.k[layer], state.v[layer], new)
             x = np.tanh(x + mixed.swapaxes(0, 1).reshape(n, WIDTH) @ w_o)
         state.names = [*state.names, *names]
-        return x[-1]
+        return np.asarray(x[-1])
 
     def store(self, x: Floats, old: int, what: str) -> Floats:
         """How keys ("k") or values ("v") are kept; the first `old` are kept already."""

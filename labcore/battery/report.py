@@ -45,7 +45,9 @@ def lines(report: Report, width: int = 110) -> str:
     for result in shown:
         if result.status in (FAILED, ERROR):
             call = f"{result.call}: " if result.call else ""
-            text.append(f"\n{result.rule} {result.title}: {result.reason}\n  {(result.kind + ': ') if result.kind else ''}{call}{result.text}")
+            text.append(
+                f"\n{result.rule} {result.title}: {result.reason}\n  {(result.kind + ': ') if result.kind else ''}{call}{result.text}"
+            )
     return "\n".join([*text, "", f"verdict: {report.verdict}"])
 
 
@@ -91,7 +93,8 @@ def page(report: Report, target: str) -> str:
         case = json.dumps(plain(r.case)) if r.case else ""
         rows.append(
             f'<tr class="{say(r.status)}"><td>{say(r.rule)}</td><td>{say(r.title)}<br><small>{say(r.reason)}</small></td>'
-            f"<td><b>{say(r.status)}</b></td><td class=n>{number(r.value)}</td><td class=n>{number(r.threshold)}</td><td class=n>{r.cases}</td>"
+            f"<td><b>{say(r.status)}</b></td><td class=n>{number(r.value)}</td><td class=n>{number(r.threshold)}</td>"
+            f"<td class=n>{r.cases}</td>"
             f"<td>{say(seen)}{'<br><code>' + say(case) + '</code>' if case else ''}</td></tr>"
         )
     head = "".join(f"<th>{title}</th>" for title in ("rule", "check", "verdict", "worst", "limit", "cases", "what was seen; smallest case"))

@@ -62,7 +62,8 @@ def run(
 ) -> Report:
     """Test what `factory()` makes; each call must give a fresh system. only: rules. See `check.perform` for the rest.
 
-    seconds: limit of one call. total: seconds that the checks share, so that a slow system is given fewer cases; each gets one at least. 0: no such limit.
+    seconds: limit of one call. total: seconds that the checks share, so that a slow system is given fewer cases; each gets one at
+    least. 0: no such limit.
 
     The time limits use a signal and hold only in the main thread.
     """
@@ -89,7 +90,11 @@ def results(
         yield from (Result(c.rule, c.interface, c.title, c.reason, ERROR, text=text, kind=kind, call="factory()") for c in chosen)
         return
     offered = getattr(system.system, "interfaces", tuple(ENTRY))
-    labs = {name: Lab(factory, claims_of(system.system, CLAIMS[name]), seed, seconds) for name in ENTRY if name in offered and system.has(ENTRY[name])}
+    labs = {
+        name: Lab(factory, claims_of(system.system, CLAIMS[name]), seed, seconds)
+        for name in ENTRY
+        if name in offered and system.has(ENTRY[name])
+    }
     reasons = {check.rule: inapplicable(check, system, labs) for check in chosen}
     left, spare = sum(not why for why in reasons.values()), total
     for check in chosen:

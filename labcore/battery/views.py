@@ -69,7 +69,8 @@ def part(seen: View, owner: int) -> tuple[View, Array]:
 
 
 def textbook(q: Array, k: Array, v: Array, allowed: Array) -> Array:
-    """softmax(q k / sqrt(d)) v over allowed keys alone, zeros where there are none; float64. q [h, n, d]; k, v [g, m, d]; allowed [n, m]."""
+    """softmax(q k / sqrt(d)) v over allowed keys alone, zeros where there are none; float64. q [h, n, d]; k, v [g, m, d]; allowed
+    [n, m]."""
     repeat = len(q) // len(k)
     out = np.zeros(q.shape)
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))

@@ -41,7 +41,7 @@ class ReadsUnwritten(ReferenceAttention):
     def attend(self, q: Floats, k: Floats, v: Floats, view: View) -> Floats:
         k, v = self.expand(k, len(q)), self.expand(v, len(q))
         scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[2]) + np.where(view.allowed, 0, -np.inf)
-        seen = view.allowed.any(axis=1)[:, None]
+        seen = np.asarray(view.allowed.any(axis=1))[:, None]
         top = np.where(seen, scores.max(axis=-1, keepdims=True), 0)
         weights = np.exp(scores - top)
         return np.asarray(np.where(seen, weights / weights.sum(axis=-1, keepdims=True), 0) @ v)

@@ -12,7 +12,7 @@ import numpy as np
 from labcore.battery.adapters.fault import Fault, Make
 from labcore.battery.interfaces import CacheClaims, Floats, Request, Started
 from labcore.battery.reference_attention import turn
-from labcore.battery.reference_cache import GROUPS, HEAD, HEADS, WIDTH, Domain, ReferenceCache, State, weights
+from labcore.battery.reference_cache import GROUPS, HEAD, HEADS, WIDTH, Domain, ReferenceCache, State
 
 PLAIN = CacheClaims()
 SCOPED = CacheClaims(scopes=True)
@@ -131,7 +131,8 @@ class RelativeCropWithin(RelativeCrop):
 
 
 class Ring(ReferenceCache):
-    """Keeps the last `window` keys, token t in row t mod window. A kept ring is continued whole, or if it has not wrapped: a twin of BR-17."""
+    """Keeps the last `window` keys, token t in row t mod window. A kept ring is continued whole, or if it has not wrapped: a twin of
+    BR-17."""
 
     window = 8
 
@@ -196,7 +197,7 @@ class Recurrent:
         handles: list[Hashable] = list(range(self.count, self.count + len(requests)))
         self.count += len(requests)
         self.join(len(requests))
-        for index, handle in enumerate(handles):
+        for handle in handles:
             self.rows[handle] = len(self.rows)
         outs = self.step({handle: request.tokens for handle, request in zip(handles, requests, strict=True)})
         return [Started(handle, outs[handle]) for handle in handles]
@@ -415,9 +416,7 @@ FAULTS = [
         made(UntaggedApart, ADAPTED),
         ("C216", "C217"),
     ),
-    Fault(
-        "BR-24", "weights not in the key", made(NoVersion, PLAIN), made(ReferenceCache, PLAIN), made(NeverUpdated, PLAIN), ("C221",)
-    ),
+    Fault("BR-24", "weights not in the key", made(NoVersion, PLAIN), made(ReferenceCache, PLAIN), made(NeverUpdated, PLAIN), ("C221",)),
     Fault(
         "BR-25",
         "work tells of other scopes",
@@ -426,9 +425,7 @@ FAULTS = [
         made(Unscoped, PLAIN),
         ("C220",),
     ),
-    Fault(
-        "BR-35", "kept keys not turned after a drop", made(NotTurned, PLAIN), made(Rotated, PLAIN), made(NeverDropped, PLAIN), ("C214",)
-    ),
+    Fault("BR-35", "kept keys not turned after a drop", made(NotTurned, PLAIN), made(Rotated, PLAIN), made(NeverDropped, PLAIN), ("C214",)),
     Fault(
         "BR-36",
         "a stored prefix extended in place",

@@ -35,10 +35,17 @@ class Paged:
         """Promise room."""
         room = self.room.get(request, 0)
         if -(-(room + slots) // self.claims.block) - -(-room // self.claims.block) > self.pool.blocks.free:
-            raise MemoryError("no room")
+            return self.refuse(request, slots)
         if request not in self.room:
             self.pool.open(request)  # type: ignore[arg-type]
         self.room[request] = room + slots
+
+    def refuse(self, request: Any, slots: int) -> None:
+        """Let the pool itself refuse so many rows."""
+        try:
+            (self.pool.append if request in self.room else self.pool.open)(request, np.zeros(slots))
+        except PoolError as error:
+            raise self.translated(error) from error
 
     def write(self, request: Any, slot: int, value: Floats) -> None:
         """Behind the last row, or over an older one."""
@@ -53,8 +60,9 @@ class Paged:
         return MemoryError(str(error)) if error.kind == "exhausted" else error
 
     def read(self, request: Any, slots: int) -> Floats:
-        """The first rows."""
-        return np.asarray(self.pool.read(request)[:slots, None])
+        """The first rows; where all are asked for, what the pool gives."""
+        rows = np.asarray(self.pool.read(request))[:, None]
+        return rows[:slots] if slots < self.pool.length(request) else rows
 
     def free(self, request: Any) -> None:
         """The end."""
