@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def entropies(study: Study) -> Iterator[Derived]:
             made = [[disorder(scale * row[:n]) for row in raw] for n in lengths]
             found += made
             means = [math.fsum(row) / len(row) for row in made]
-            decisions.append(all(b > a for a, b in zip(means, means[1:], strict=False)))
+            decisions.append(all(b > a for a, b in itertools.pairwise(means)))
             x = [math.log(n) for n in lengths]
             middle, centre = math.fsum(x) / len(x), math.fsum(means) / len(means)
             over = math.fsum((a - middle) * (b - centre) for a, b in zip(x, means, strict=True))
@@ -105,7 +106,7 @@ def whole(study: Study) -> Derived:
     """No mask."""
     s, leaks, uneven = study.settings, [], []
     for row in rows_of(study, "whole"):
-        own, foreign = row["own"], row["foreign"]
+        own, foreign = row["own"], row["others"]
         rng = np.random.default_rng([row["seed"], own, foreign])
         q, k = rng.normal(size=(s["samples"], s["width"])), rng.normal(size=(own + foreign, s["width"]))
         far = [weigh(scores(query, k, row["scale"]), [True] * (own + foreign))[own:] for query in q]

@@ -108,7 +108,7 @@ def _whole(protocol: Protocol) -> Batch:
     """No mask at all: 16 queries see A and B."""
     s, leaks, uneven = protocol.settings, [], []
     for row in protocol.rows("whole"):
-        own, foreign = row["own"], row["foreign"]
+        own, foreign = row["own"], row["others"]
         rng = np.random.default_rng([row["seed"], own, foreign])
         q, k = rng.normal(size=(s["samples"], s["width"])), rng.normal(size=(own + foreign, s["width"]))
         weights = softmax(logits(q, k, row["scale"]), np.ones((s["samples"], own + foreign), bool))[:, own:]
@@ -293,7 +293,7 @@ def _usage(protocol: Protocol) -> Iterator[Batch]:
         w_q, w_k = heads.get((row["seed"], row["head"]), tuple(random))
         values = x[..., : t["content"]]
         if row["head"] == "equal_values":
-            values = np.broadcast_to(values[:, :1], values.shape)
+            values = np.repeat(values[:, :1], row["history"], axis=1)
         made = _far(attend_last(x, w_q, w_k), values)
         for name, value in made.items():
             rows[name].append(value)
@@ -302,7 +302,8 @@ def _usage(protocol: Protocol) -> Iterator[Batch]:
 
 
 def _far(weights: Floats, values: Floats) -> dict[str, Floats]:
-    """Per sequence; the far half are the first n // 2 tokens."""
+    """Per sequence; the far half are the first n // 2 tokens. Values are laid out alike, so that equal ones give equal bits."""
+    values = np.ascontiguousarray(values)
     half = weights.shape[1] // 2
     near = weights.copy()
     near[:, :half] = 0
