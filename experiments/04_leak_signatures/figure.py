@@ -134,7 +134,7 @@ def weights(run: Sealed) -> Figure:
     middle.set_title("no mask", fontsize=8)
     cached = run.protocol.values("cached")
     right.plot(cached, [math.log(n) for n in cached], color="#999999", linewidth=0.8, zorder=0)
-    right.annotate("ln n", (cached[-2], math.log(cached[-2])), ha="right", va="bottom", fontsize=6)
+    right.annotate("ln n", (cached[-3], math.log(cached[-3])), (-8, 4), textcoords="offset points", ha="right", fontsize=6)
     right.set_xscale("log")
     right.set_xlabel("keys")
     right.set_ylabel("mean position entropy (nats)")
