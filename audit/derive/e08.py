@@ -349,9 +349,9 @@ def _turns(study: Study) -> Iterator[Derived]:
         yield Derived(block, chosen, counts={name: [one[name] for one in found] for name in study.protocol["blocks"][block]["counts"]})
 
 
-def draw_prefixes(settings: dict[str, Any], seed: int) -> tuple[list[int], list[int]]:
+def draw_prefixes(settings: dict[str, Any], seed: int, trial: int) -> tuple[list[int], list[int]]:
     """Sizes and asked prefixes: the first whose cumulative popularity exceeds the draw."""
-    rng = np.random.default_rng([seed, settings["stream"]])
+    rng = np.random.default_rng([seed, settings["stream"], trial])
     sizes = [2 ** int(power) for power in rng.integers(0, settings["doublings"], settings["count"])]
     reach, edge = [], 0.0
     for rank in range(1, settings["count"] + 1):
@@ -362,14 +362,14 @@ def draw_prefixes(settings: dict[str, Any], seed: int) -> tuple[list[int], list[
 
 def _prefixes(study: Study) -> Iterator[Derived]:
     settings, rows = study.settings["prefixes"], study.rows("prefixes")
-    drawn = {row["seed"]: draw_prefixes(settings, row["seed"]) for row in rows}
+    drawn = {(row["seed"], row["trial"]): draw_prefixes(settings, row["seed"], row["trial"]) for row in rows}
     chosen = study.chosen("prefixes")
-    pairs = [drawn[rows[n]["seed"]] for n in chosen]
+    pairs = [drawn[rows[n]["seed"], rows[n]["trial"]] for n in chosen]
     yield Derived("prefixes", chosen, {name: np.array([p[i] for p in pairs], np.int16) for i, name in enumerate(("size", "asked"))})
     chosen, rows = study.chosen("orders"), study.rows("orders")
     found = []
     for row in (rows[n] for n in chosen):
-        sizes, wanted = drawn[row["seed"]]
+        sizes, wanted = drawn[row["seed"], row["trial"]]
         names = study.settings["orders"][row["eviction_order"]]
         found.append(whole(sizes, wanted, row["capacity"], names, settings["hold"]))
     yield Derived("orders", chosen, counts={name: [one[name] for one in found] for name in study.protocol["blocks"]["orders"]["counts"]})

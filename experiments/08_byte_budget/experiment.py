@@ -255,11 +255,11 @@ def replay(settings: dict[str, Any], log: np.ndarray, capacity: int, policy: str
 def mixed_sizes(protocol: Protocol) -> Iterator[Batch]:
     """Whole prefixes of 1 to 64 blocks under orders of eviction: what has to be computed again."""
     settings, block = protocol.settings["prefixes"], protocol.settings["block_bytes"]
-    drawn = {seed: draw_prefixes(settings, seed) for seed in protocol.seeds}
+    drawn = {(seed, trial): draw_prefixes(settings, seed, trial) for seed in protocol.seeds for trial in protocol.values("trial")}
     yield Batch("prefixes", {name: np.stack([pair[i] for pair in drawn.values()]) for i, name in enumerate(("size", "asked"))})
     counts: dict[str, list[int]] = {name: [] for name in protocol.blocks["orders"].counts}
     for row in protocol.rows("orders"):
-        sizes, asked = drawn[row["seed"]]
+        sizes, asked = drawn[row["seed"], row["trial"]]
         order = tuple(protocol.settings["orders"][row["eviction_order"]])
         result = serve_whole(sizes, asked, row["capacity"], order, block, settings["hold"])
         for name in counts:
@@ -267,9 +267,9 @@ def mixed_sizes(protocol: Protocol) -> Iterator[Batch]:
     yield Batch("orders", counts=counts)
 
 
-def draw_prefixes(settings: dict[str, Any], seed: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_prefixes(settings: dict[str, Any], seed: int, trial: int) -> tuple[np.ndarray, np.ndarray]:
     """Sizes in blocks (powers of two) and the prefix each request asks for (popularity 1 / rank**skew)."""
-    rng = np.random.default_rng([seed, settings["stream"]])
+    rng = np.random.default_rng([seed, settings["stream"], trial])
     size = 2 ** rng.integers(0, settings["doublings"], settings["count"])
     share = np.cumsum(1.0 / np.arange(1, settings["count"] + 1) ** settings["skew"])
     asked = np.searchsorted(share, rng.random(settings["requests"]) * share[-1], side="right")

@@ -84,14 +84,18 @@ def policies(run: Sealed) -> Figure:
     table = run.table("orders")
     orders = run.protocol.values("eviction_order")
     base = {
-        (s, c): n
-        for s, c, o, n in zip(table["seed"], table["capacity"], table["eviction_order"], table["recomputed_blocks"], strict=True)
+        (s, k, c): n
+        for s, k, c, o, n in zip(
+            table["seed"], table["trial"], table["capacity"], table["eviction_order"], table["recomputed_blocks"], strict=True
+        )
         if o == "count_age"
     }
     for place, order in enumerate(orders):
         ratio = [
-            n / base[s, c]
-            for s, c, o, n in zip(table["seed"], table["capacity"], table["eviction_order"], table["recomputed_blocks"], strict=True)
+            n / base[s, k, c]
+            for s, k, c, o, n in zip(
+                table["seed"], table["trial"], table["capacity"], table["eviction_order"], table["recomputed_blocks"], strict=True
+            )
             if o == order
         ]
         claimed = order == "count_tick_small"

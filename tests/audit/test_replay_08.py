@@ -42,7 +42,7 @@ def test_policies():
 
 
 def test_orders():
-    sizes, asked = EXPERIMENT.draw_prefixes({"stream": 1, "count": 19, "requests": 199, "doublings": 5, "skew": 0.7}, 3)
+    sizes, asked = EXPERIMENT.draw_prefixes({"stream": 1, "count": 19, "requests": 199, "doublings": 5, "skew": 0.7}, 3, 0)
     for names in (("age",), ("count", "age"), ("count", "coarse_age", "small_first", "age"), ("count", "large_first", "age")):
         ours = EXPERIMENT.serve_whole(sizes, asked, 31, names, 7, 2)
         assert ours == whole(sizes.tolist(), asked.tolist(), 31, list(names), 2)

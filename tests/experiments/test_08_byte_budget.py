@@ -11,7 +11,14 @@ from labcore.loading import load
 from tests.experiments import small
 
 NAME = "08_byte_budget"
-FEW = {"seeds": [29], "comeback": [0.5], "capacity": [61], "policy": ["lfu", "belady"], "eviction_order": ["age", "count_tick_small"]}
+FEW = {
+    "seeds": [29],
+    "comeback": [0.5],
+    "capacity": [61],
+    "trial": [0],
+    "policy": ["lfu", "belady"],
+    "eviction_order": ["age", "count_tick_small"],
+}
 COUNTS = {
     "published": "explicit_copy_bytes",
     "totals": "skips",
