@@ -1,7 +1,8 @@
 """A decoder whose query heads share keys and values in groups, with a cache that can be read layer by layer.
 
-Axes: l layers, h query heads, g KV heads (groups), n cached tokens, m new tokens, d width, e width of a head, f width of the hidden layer.
-g = h is multi-head attention, g = 1 multi-query, between them grouped-query; query heads [i*h/g, (i+1)*h/g) read KV head i.
+Axes as in GLOSSARY.md: l layer, h query head, h_kv KV head, n new token, m key, w width of the model, d of a head, f hidden unit.
+h_kv = h is multi-head attention, h_kv = 1 multi-query, between them grouped-query; query heads i*h/h_kv up to (i+1)*h/h_kv read
+KV head i.
 
 A layer, with rms(x) = x / sqrt(mean(x**2) + 1e-6) over the width:
 
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from labcore.quantize import NotFinite
+
 EPSILON = 1e-6
 KINDS = ("random", "trained_like")
 Floats = NDArray[np.float64]
@@ -27,7 +30,7 @@ class HeadsNotDivisible(ValueError):
 
 @dataclass(frozen=True)
 class Stack:
-    """Weights. q (l, d, h*e), k, v (l, d, g*e), o (l, h*e, d), up (l, d, f), down (l, f, d), all float64."""
+    """Weights. q [l, w, h*d], k, v [l, w, h_kv*d], o [l, h*d, w], up [l, w, f], down [l, f, w], all float64. groups is h_kv."""
 
     q: Floats
     k: Floats
@@ -52,8 +55,8 @@ class Stack:
 class Pass(NamedTuple):
     """What one pass over new tokens gives, one entry a layer from the first one computed.
 
-    states (l, m, d) after each layer; heads (l, h, m, e) before W_O; branch (l, m, d) = concat(heads) W_O; entropy (l,) mean over heads and
-    queries, in nats; cache (l, 2, g, n + m, e): K and V, the cached ones first.
+    states [l, n, w] after each layer; heads [l, h, n, d] before W_O; branch [l, n, w] = concat(heads) W_O; entropy [l], mean over heads and
+    queries, in nats; cache [l, 2, h_kv, m, d]: K and V, the cached ones first.
     """
 
     states: Floats
@@ -103,7 +106,7 @@ def draw(key: Any, layers: int, heads: int, groups: int, width: int, hidden: int
 
 
 def positions(count: int, width: int, start: int = 0) -> Floats:
-    """Sinusoidal positions (count, width): sine in even columns, cosine in odd ones."""
+    """Sinusoidal positions [n, w]: sine in even columns, cosine in odd ones."""
     angle = np.arange(start, start + count)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
     return np.stack([np.sin(angle), np.cos(angle)], axis=2).reshape(count, width)
 
@@ -115,28 +118,28 @@ def rms(x: Floats) -> Floats:
 def forward(stack: Stack, x: Floats, cache: Floats | None = None, first: int = 0) -> Pass:
     """Pass new tokens through layers first..l-1.
 
-    x: (m, d), what goes into layer `first` (embedding plus position where it is 0). cache: (l, 2, g, n, e) of all layers, or None for
-    no cached token; it is read, never written. Neither is mutated.
+    x [n, w]: what goes into layer `first` (embedding plus position where it is 0). cache [l, 2, h_kv, m, d] of all layers, or None for
+    no cached token; it is read, never written. Neither is mutated. Raises NotFinite.
     """
     if not np.isfinite(x).all() or (cache is not None and not np.isfinite(cache).all()):
-        raise ValueError("x, cache: got NaN or infinity; wanted finite numbers")
-    m, width = x.shape
-    e = width // stack.heads
+        raise NotFinite("x, cache: got NaN or infinity; wanted finite numbers")
+    n, width = x.shape
+    d = width // stack.heads
     past = 0 if cache is None else cache.shape[3]
-    hidden = np.arange(past + m) > past + np.arange(m)[:, None]  # key later than the query
+    hidden = np.arange(past + n) > past + np.arange(n)[:, None]  # key later than the query
     out: dict[str, list[Any]] = {name: [] for name in Pass._fields}
     for layer in range(first, stack.layers):
         y = rms(x)
-        q = (y @ stack.q[layer]).reshape(m, stack.groups, -1, e).transpose(1, 2, 0, 3)  # group, head in group, query, width
-        kv = np.stack([(y @ w[layer]).reshape(m, stack.groups, e).transpose(1, 0, 2) for w in (stack.k, stack.v)])
+        q = (y @ stack.q[layer]).reshape(n, stack.groups, -1, d).transpose(1, 2, 0, 3)  # group, head in group, query, width
+        kv = np.stack([(y @ w[layer]).reshape(n, stack.groups, d).transpose(1, 0, 2) for w in (stack.k, stack.v)])
         if cache is not None:
             kv = np.concatenate([cache[layer], kv], axis=2)
-        scores = q @ kv[0][:, None].swapaxes(-1, -2) / np.sqrt(e)
+        scores = q @ kv[0][:, None].swapaxes(-1, -2) / np.sqrt(d)
         scores = np.where(hidden, -np.inf, scores)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
-        heads = (weights @ kv[1][:, None]).reshape(stack.heads, m, e)
-        branch = heads.transpose(1, 0, 2).reshape(m, width) @ stack.o[layer]
+        heads = (weights @ kv[1][:, None]).reshape(stack.heads, n, d)
+        branch = heads.transpose(1, 0, 2).reshape(n, width) @ stack.o[layer]
         x = x + branch
         x = x + np.tanh(rms(x) @ stack.up[layer]) @ stack.down[layer]
         logs = np.log(np.where(weights > 0, weights, 1.0))

@@ -1,6 +1,6 @@
 """Attention in pieces: tiles with a running maximum and sum, and parts merged by their log-sum-exp.
 
-Axes: r requests (each with one query), h heads, q queries, n keys, d width. All scores are divided by sqrt(d). A *part* is the pair
+Axes as in GLOSSARY.md: h head, r request, n query, m key, d width. All scores are divided by sqrt(d). A *part* is the pair
 (output, lse): softmax attention over some of the keys alone, and the logarithm of the sum of exp(score) over them. Parts of disjoint
 sets of keys merge exactly (up to rounding) into attention over their union:
 
@@ -19,7 +19,7 @@ from labcore.quantize import NotFinite
 
 
 class Part(NamedTuple):
-    """Attention over a set of keys. output: (..., q, d); lse: (..., q)."""
+    """Attention over a set of keys. output [..., n, d], lse [..., n]."""
 
     output: NDArray[Any]
     lse: NDArray[Any]
@@ -35,7 +35,7 @@ def check(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> None:
 
 
 def part(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], checked: bool = False) -> Part:
-    """Attention of q (..., q, d) over k, v (..., n, d), n >= 1. Raises as `check`; `checked` says that the caller has done so."""
+    """Attention of q [..., n, d] over k, v [..., m, d], m >= 1. Raises as `check`; `checked` says that the caller has done so."""
     if not checked:
         check(q, k, v)
     # few passes over the scores, the largest array here: q is scaled before, the output divided after, the rest done in place
@@ -67,7 +67,7 @@ def merge(parts: Sequence[Part]) -> Part:
 
 
 def tiled(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], tile: int) -> NDArray[Any]:
-    """Attention of q (q, d) over k, v (n, d) by tiles of keys; only (q, tile) scores exist at a time.
+    """Attention of q [n, d] over k, v [m, d] by tiles of keys; only n times `tile` scores exist at a time.
 
     Keeps per query the largest score so far, the sum of exp(score - largest) and the weighted sum of values; a new largest score
     rescales both.
@@ -93,7 +93,7 @@ def shared_prefix(
 ) -> NDArray[Any]:
     """Attention of r requests that share a prefix: the prefix once for all queries, then each private part, merged.
 
-    q: (h, r, d), one query a request; k, v: (h, n, d), the prefix; private: r pairs of (h, m, d), m >= 1 of any length. Returns (h, r, d).
+    q [h, r, d], one query a request; k, v [h, m, d], the prefix; private: r pairs of [h, m, d], m >= 1 of any length. Returns [h, r, d].
     """
     if len(private) != q.shape[1]:
         raise ValueError(f"private: got {len(private)} parts; wanted {q.shape[1]}, one a request")

@@ -1,8 +1,8 @@
 """Low-bit codes for K and V: INT8 and INT4, symmetric and asymmetric, and FP8 E4M3 by bit pattern.
 
-A matrix (n tokens, d channels) is cut into *lanes*: all values that share one scale. The axis says which:
+A matrix [m, d] (m tokens as keys, d channels) is cut into *lanes*: all values that share one scale. The axis says which:
 
-    tensor    one lane of n*d values
+    tensor    one lane of m*d values
     token     a lane per row (per token); with group g, a lane per g neighbouring channels of a token
     channel   a lane per column (per channel); with group g, a lane per g neighbouring tokens of a channel
 
@@ -42,8 +42,8 @@ class BitsNotSupported(ValueError):
 class Codes:
     """Codes of one matrix, lane by lane.
 
-    codes: (lanes, length), int8 (symmetric) or uint8 (asymmetric, FP8); scale: (lanes, 1) float32; low: (lanes, 1) float32, the value
-    of code 0 of an asymmetric code, else None. shape, axis: what `restore` needs to put the lanes back.
+    codes: [lane, place], int8 (symmetric) or uint8 (asymmetric, FP8); scale: [lane, 1] float32; low: [lane, 1] float32, the value
+    of code 0 of an asymmetric code, else None. shape, axis: what `restore` needs to put the lanes back. floating: codes are E4M3 patterns.
     """
 
     codes: NDArray[Any]
@@ -52,6 +52,7 @@ class Codes:
     bits: int
     shape: tuple[int, int]
     axis: str
+    floating: bool = False
 
     @property
     def code_bytes(self) -> int:
@@ -65,7 +66,7 @@ class Codes:
 
 
 def lanes(x: NDArray[Any], axis: str, group: int | None = None) -> NDArray[Any]:
-    """The lanes of a matrix, (lanes, length). group: values a lane, None for the whole axis.
+    """The lanes of a matrix [m, d] as [lane, place]. group: values a lane, None for the whole axis.
 
     >>> lanes(np.arange(6).reshape(2, 3), "channel").tolist()
     [[0, 3], [1, 4], [2, 5]]
@@ -91,14 +92,14 @@ def lanes(x: NDArray[Any], axis: str, group: int | None = None) -> NDArray[Any]:
 
 
 def restore(c: Codes, dtype: Any = np.float32) -> NDArray[Any]:
-    """The matrix that the codes stand for, products in `dtype`; (tokens, channels)."""
+    """The matrix [m, d] that the codes stand for, products in `dtype`."""
     kind = np.dtype(dtype).type
-    values = E4M3[c.codes].astype(kind) if c.bits == 8 and c.codes.dtype == np.uint8 and c.low is None else c.codes.astype(kind)
+    values = E4M3[c.codes].astype(kind) if c.floating else c.codes.astype(kind)
     values = values * c.scale.astype(kind)
     if c.low is not None:
         values = values + c.low.astype(kind)
-    n, d = c.shape
-    return np.ascontiguousarray(values.reshape(d, n).T) if c.axis == "channel" else values.reshape(n, d)
+    m, d = c.shape
+    return np.ascontiguousarray(values.reshape(d, m).T) if c.axis == "channel" else values.reshape(m, d)
 
 
 def symmetric(x: NDArray[Any], axis: str, bits: int = 8, group: int | None = None) -> Codes:
@@ -137,7 +138,7 @@ def e4m3(x: NDArray[Any], axis: str, group: int | None = None, unit: bool = Fals
     """
     cut = lanes(x, axis, group)
     scale = np.ones((len(cut), 1), np.float32) if unit else _safe(np.abs(cut).max(axis=1, keepdims=True) / x.dtype.type(E4M3_LARGEST))
-    return Codes(e4m3_bits(cut / scale), scale, None, 8, (x.shape[0], x.shape[1]), axis)
+    return Codes(e4m3_bits(cut / scale), scale, None, 8, (x.shape[0], x.shape[1]), axis, floating=True)
 
 
 def e4m3_bits(x: NDArray[Any]) -> NDArray[np.uint8]:

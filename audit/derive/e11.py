@@ -197,6 +197,7 @@ def _fp8(study: Study) -> Iterator[Derived]:
                 "reference": attend(q, k, v)[None],
                 "output": attend(q, made[0].restored, made[1].restored)[None],
                 "held_sha256": _digest(*(h.data() for h in made))[None],
+                "k_codes": made[0].codes[:3].astype(np.uint8)[None],
             },
             counts={"code_bytes": [code], "scale_bytes": [scale], "quantised_bytes": [code + scale], "saturated": [cut]},
         )

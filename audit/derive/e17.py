@@ -105,11 +105,11 @@ class _Model:
                 done[name].append(value)
         return done
 
-    def polluted(self, layer: int, scope: str, block: list[int], size: float = 1.0) -> dict[str, Any]:
-        """From the polluted layer on."""
+    def polluted(self, layer: int, scope: str, block: list[int], size: float = 1.0, instead: Any = None) -> dict[str, Any]:
+        """From the polluted layer on. instead: K and V of that layer to mix in, else the foreign ones."""
         cache = list(self.cache)
         mixed = []
-        for own, other in zip(self.cache[layer], self.foreign[layer], strict=True):
+        for own, other in zip(self.cache[layer], instead or self.foreign[layer], strict=True):
             new = own.copy()
             for group in range(self.groups):
                 for token in range(own.shape[1]):
@@ -243,12 +243,14 @@ def _probes(study: Study, models: dict[Any, _Model], depth: int) -> Iterator[Der
         if key not in usual:
             usual[key] = _usual(study, model, row["seed"])
         mean, spread = usual[key]
+        loud = np.random.default_rng([5, row["seed"], depth]).standard_normal((depth, 2, *model.cache[0][0].shape))
         clean = model.clean["states"]
         noise = np.random.default_rng([4, row["seed"], depth]).standard_normal((depth, *clean[0].shape))
         reference = [state + state * s["reference_noise"] * drift for state, drift in zip(clean, noise, strict=True)]
         arrays = {kind: np.zeros((depth, depth)) for kind in ("exact", "noisy", "zscore")}
         for layer in range(depth):
-            done = model.polluted(layer, "block", study.settings["trace"]["block"], row["size"])
+            instead = list(loud[layer] * s["noise_size"]) if row["state"] == "noise" else None
+            done = model.polluted(layer, "block", study.settings["trace"]["block"], row["size"], instead)
             looks = _look(model.clean)[:layer] + _look(done)
             for at, state in enumerate(clean[:layer] + done["states"]):
                 arrays["exact"][layer, at] = _length(state - clean[at]) / _length(clean[at])

@@ -155,7 +155,7 @@ def wide(protocol: Protocol) -> Iterator[Batch]:
 def fp8(protocol: Protocol) -> Iterator[Batch]:
     """E4M3 with a computed and with unit scale, over the size of K and V. q is divided by it, so that the scores stay."""
     s = protocol.settings["wide"]
-    arrays: dict[str, list[Matrix]] = {"reference": [], "output": [], "held_sha256": []}
+    arrays: dict[str, list[Matrix]] = {"reference": [], "output": [], "held_sha256": [], "k_codes": []}
     counts: dict[str, list[int]] = {"code_bytes": [], "scale_bytes": [], "quantised_bytes": [], "saturated": []}
     for row in protocol.rows("fp8"):
         q, k, v = draw(row["seed"], s["length"], s["queries"], s["width"], stream=2)
@@ -165,6 +165,7 @@ def fp8(protocol: Protocol) -> Iterator[Batch]:
         arrays["reference"].append(attention(q, k, v))
         arrays["output"].append(attention(q, restore(codes[0]), restore(codes[1])))
         arrays["held_sha256"].append(sha256(held(k, codes[0]), held(v, codes[1])))
+        arrays["k_codes"].append(codes[0].codes[:3])  # the first three tokens, to look at; all codes are in the digest
         counts["code_bytes"].append(sum(c.code_bytes for c in codes))
         counts["scale_bytes"].append(sum(c.scale_bytes for c in codes))
         counts["quantised_bytes"].append(sum(c.code_bytes + c.scale_bytes for c in codes))

@@ -42,15 +42,16 @@ class Case:
     def embed(self, tokens: Floats, start: int = 0) -> Floats:
         return self.embedding[tokens] + positions(len(tokens), self.embedding.shape[1], start)
 
-    def pollute(self, layer: int, scope: str, block: list[int], size: float = 1.0) -> Pass:
-        """The suffix again from `layer` on, with foreign K and V there in place of (a share `size` of) its own."""
+    def pollute(self, layer: int, scope: str, block: list[int], size: float = 1.0, other: Floats | None = None) -> Pass:
+        """The suffix again from `layer` on, with foreign K and V (or `other`) there in place of (a share `size` of) its own."""
+        other = self.foreign if other is None else other
         cache = self.cache.copy()
         place = {
             "head": (slice(None), slice(self.stack.groups // 2, self.stack.groups // 2 + 1), slice(None)),
             "block": (slice(None), slice(None), slice(*block)),
             "layer": (slice(None), slice(None), slice(None)),
         }[scope]
-        cache[layer][place] = (1 - size) * self.cache[layer][place] + size * self.foreign[layer][place]
+        cache[layer][place] = (1 - size) * self.cache[layer][place] + size * other[layer][place]
         return forward(self.stack, self.clean.states[layer - 1] if layer else self.suffix, cache, layer)
 
 
@@ -136,7 +137,7 @@ def seen(done: Pass) -> Floats:
 
 
 def probes(protocol: Protocol, depth: int) -> Batch:
-    """Which layer would each kind of probe name? Faults of four sizes at every layer; a polluted block."""
+    """Which layer would each kind of probe name? A polluted block, four sizes, at every layer; foreign state, or noise that is too large."""
     s = protocol.settings["probes"]
     arrays: dict[str, list[Floats]] = {"exact": [], "noisy": [], "zscore": []}
     counts: dict[str, list[int]] = {"faults": [], "right_exact": [], "right_noisy": [], "right_none": []}
@@ -147,12 +148,16 @@ def probes(protocol: Protocol, depth: int) -> Batch:
         if key not in usual:
             usual[key] = population(protocol, made, row["seed"])
         mean, spread = usual[key]
+        others = {
+            "foreign": made.foreign,
+            "noise": s["noise_size"] * np.random.default_rng([5, row["seed"], depth]).standard_normal(made.cache.shape),
+        }
         noise = np.random.default_rng([4, row["seed"], depth]).standard_normal(made.clean.states.shape)
         reference = made.clean.states * (1 + s["reference_noise"] * noise)
         size, drifted = norm(made.clean.states, (1, 2)), norm(reference, (1, 2))
         exact, noisy, zscore = (np.zeros((depth, depth)) for _ in range(3))
         for layer in range(depth):
-            polluted = made.pollute(layer, "block", protocol.settings["trace"]["block"], row["size"])
+            polluted = made.pollute(layer, "block", protocol.settings["trace"]["block"], row["size"], others[row["state"]])
             states = np.concatenate([made.clean.states[:layer], polluted.states])
             exact[layer] = norm(states - made.clean.states, (1, 2)) / size
             noisy[layer] = norm(states - reference, (1, 2)) / drifted

@@ -80,19 +80,17 @@ def apart(places: list[float], gap: float = 1.36) -> list[float]:
 def probes_and_bytes(run: Sealed) -> Figure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE_WIDTH, 2.8))
     sizes = run.protocol.values("size")
-    looks = {
-        "right_exact": ("exact clean reference", "o", "-", COLOUR["correct"]),
-        "right_noisy": ("reference with 0.1 % noise", "s", "--", MORE[0]),
-        "right_none": ("no reference", "X", ":", COLOUR["faulty"]),
-    }
-    for name, (label, marker, line, colour) in looks.items():
+    looks = [
+        ("right_exact", "foreign", "exact clean reference", "o", "-", COLOUR["correct"]),
+        ("right_noisy", "foreign", "reference with 0.1 % noise", "s", "--", MORE[0]),
+        ("right_none", "noise", "no reference, noise 10 times too large", "^", "-.", MORE[1]),
+        ("right_none", "foreign", "no reference", "X", ":", COLOUR["faulty"]),
+    ]
+    for name, state, label, marker, line, colour in looks:
         shares = []
         for size in sizes:
-            hits = faults = 0
-            for depth in DEPTHS:
-                table = run.table(f"probes_{depth}")
-                hits += sum(n for n, s in zip(table[name], table["size"], strict=True) if s == size)
-                faults += sum(n for n, s in zip(table["faults"], table["size"], strict=True) if s == size)
+            tables = [(run.table(f"probes_{depth}"), chosen(run, f"probes_{depth}", state=state, size=size)) for depth in DEPTHS]
+            hits, faults = (sum(table[column][i] for table, rows in tables for i in rows) for column in (name, "faults"))
             shares.append(hits / faults)
         left.plot(sizes, shares, line, marker=marker, color=colour, label=label)
     chance = 3 / sum(DEPTHS)  # a guess is right once a trace
@@ -100,7 +98,7 @@ def probes_and_bytes(run: Sealed) -> Figure:
     left.annotate("guess", (sizes[0], chance), fontsize=6, va="bottom", color="#555555")
     left.set_xscale("log")
     left.set_ylim(-0.03, 1.08)
-    left.set_xlabel("share of foreign state in the block")
+    left.set_xlabel("share of the block that is not its own")
     left.set_ylabel("polluted layer named rightly")
     left.set_title("Probes at every layer")
     left.legend(loc="center left", bbox_to_anchor=(0.0, 0.62))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from labcore.heads import HeadsNotDivisible, Stack, draw, forward, positions, rms
+from labcore.quantize import NotFinite
 
 HEADS, WIDTH, HIDDEN, LAYERS = 6, 18, 11, 3
 
@@ -91,5 +92,5 @@ def test_named_errors():
         draw(1, 1, 6, 1, WIDTH, HIDDEN, "trained")
     x = tokens(3)
     x[1, 1] = np.nan
-    with pytest.raises(ValueError, match="NaN or infinity"):
+    with pytest.raises(NotFinite, match="NaN or infinity"):
         forward(stack(2), x)
