@@ -137,7 +137,7 @@ def seen(done: Pass) -> Floats:
 
 
 def probes(protocol: Protocol, depth: int) -> Batch:
-    """Which layer would each kind of probe name? A polluted block, four sizes, at every layer; foreign state, or noise that is too large."""
+    """Which layer would each kind of probe name? A block of foreign state, or of noise that is too large, in four sizes at every layer."""
     s = protocol.settings["probes"]
     arrays: dict[str, list[Floats]] = {"exact": [], "noisy": [], "zscore": []}
     counts: dict[str, list[int]] = {"faults": [], "right_exact": [], "right_noisy": [], "right_none": []}
@@ -148,10 +148,8 @@ def probes(protocol: Protocol, depth: int) -> Batch:
         if key not in usual:
             usual[key] = population(protocol, made, row["seed"])
         mean, spread = usual[key]
-        others = {
-            "foreign": made.foreign,
-            "noise": s["noise_size"] * np.random.default_rng([5, row["seed"], depth]).standard_normal(made.cache.shape),
-        }
+        loud = s["noise_size"] * np.random.default_rng([5, row["seed"], depth]).standard_normal(made.cache.shape)
+        others = {"foreign": made.foreign, "noise": loud}
         noise = np.random.default_rng([4, row["seed"], depth]).standard_normal(made.clean.states.shape)
         reference = made.clean.states * (1 + s["reference_noise"] * noise)
         size, drifted = norm(made.clean.states, (1, 2)), norm(reference, (1, 2))

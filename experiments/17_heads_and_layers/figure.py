@@ -83,8 +83,8 @@ def probes_and_bytes(run: Sealed) -> Figure:
     looks = [
         ("right_exact", "foreign", "exact clean reference", "o", "-", COLOUR["correct"]),
         ("right_noisy", "foreign", "reference with 0.1 % noise", "s", "--", MORE[0]),
-        ("right_none", "noise", "no reference, noise 10 times too large", "^", "-.", MORE[1]),
-        ("right_none", "foreign", "no reference", "X", ":", COLOUR["faulty"]),
+        ("right_none", "noise", "no reference, loud noise", "^", "-.", MORE[1]),
+        ("right_none", "foreign", "no reference, foreign state", "X", ":", COLOUR["faulty"]),
     ]
     for name, state, label, marker, line, colour in looks:
         shares = []
@@ -101,7 +101,7 @@ def probes_and_bytes(run: Sealed) -> Figure:
     left.set_xlabel("share of the block that is not its own")
     left.set_ylabel("polluted layer named rightly")
     left.set_title("Probes at every layer")
-    left.legend(loc="center left", bbox_to_anchor=(0.0, 0.62))
+    left.legend(loc="center left", bbox_to_anchor=(0.0, 0.62), fontsize=6)
     table, private = run.table("bytes"), run.protocol.values("private")
     layouts = run.protocol.values("layout")
     colours = dict.fromkeys(layouts, COLOUR["control"]) | {"separate": "#000000", "shared": COLOUR["faulty"]}

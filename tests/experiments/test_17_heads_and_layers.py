@@ -12,9 +12,8 @@ NAME = "17_heads_and_layers"
 
 @pytest.fixture
 def made():
-    return small.protocol(
-        NAME, seeds=[19], kv_heads=[4], weights=["trained_like"], scope=["block"], size=[0.01], state=["noise", "foreign"], requests=[8, 32]
-    )
+    few = {"kv_heads": [4], "weights": ["trained_like"], "scope": ["block"], "size": [0.01], "state": ["noise", "foreign"]}
+    return small.protocol(NAME, seeds=[19], requests=[8, 32], **few)
 
 
 def test_small_run_is_derived_again(tmp_path, made):
