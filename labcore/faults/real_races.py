@@ -26,6 +26,7 @@ from labcore.timing import Stopwatch
 WORKERS = 2
 FORK = multiprocessing.get_context("fork")
 SECONDS = 120
+DECODE = 0.002
 Words = NDArray[np.int64]
 
 
@@ -239,48 +240,43 @@ def switching(seconds: float) -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def copying(scheme: str, steps: int, width: int, threads: int = 4, blocks: int = 17) -> tuple[list[float], list[float], float]:
-    """Threads that write to blocks, copying a shared one first: (seconds each held a lock, seconds each waited, seconds of the run).
+def copying(scheme: str, steps: int, copy_seconds: float, threads: int = 4, blocks: int = 17) -> tuple[list[float], list[float], float]:
+    """Threads that decode and write to blocks, copying a shared one first: seconds each held a lock, each waited, and of the run.
 
-    One turn in eight meets a shared block. Schemes: `one_lock` for everything; `block_locks`, one per block; `asked_twice`, one per block,
-    taken only if the block looks shared, and asked again inside; `no_lock`, the baseline."""
-    rows = np.zeros((blocks, width))
-    shared = np.zeros(blocks, bool)
+    Decoding a token takes `DECODE` seconds and copying a block `copy_seconds`, both on a device: the host waits and its processor is
+    free, so that other load on the machine changes little. One turn in four meets a shared block. Schemes: `one_lock` for everything;
+    `block_locks`, one per block; `asked_twice`, one per block, taken only if the block looks shared, and asked again inside; `no_lock`."""
+    shared = [False] * blocks
     locks = [threading.Lock() for _ in range(1 if scheme == "one_lock" else blocks)]
     watches = [Stopwatch() for _ in range(threads)]
-    query = np.ones((96, 96))
+    device = threading.Event()  # never set: waiting for it takes its time
+    whole, gun = Stopwatch(), threading.Barrier(threads + 1)
 
-    def turn(block: int) -> None:
+    def write(block: int) -> None:
         if shared[block]:
-            rows[block] = rows[block].copy()
+            device.wait(copy_seconds)
             shared[block] = False
-        rows[block, 0] = 1.0
 
     def work(me: int) -> None:
         rng, watch = random.Random(me), watches[me]
+        gun.wait()
         for _ in range(steps):
-            query @ query  # what decoding does meanwhile
+            device.wait(DECODE)
             block = rng.randrange(blocks)
-            shared[block] |= rng.random() < 0.125
+            shared[block] |= rng.random() < 0.25
             if scheme == "no_lock" or (scheme == "asked_twice" and not shared[block]):
-                turn(block)
+                write(block)
                 continue
             lock = locks[block % len(locks)]
             with watch("waited"):
                 lock.acquire()
             try:
                 with watch("held"):
-                    turn(block)
+                    write(block)
             finally:
                 lock.release()
 
-    whole, gun = Stopwatch(), threading.Barrier(threads + 1)
-
-    def body(me: int) -> None:
-        gun.wait()
-        work(me)
-
-    workers = [threading.Thread(target=body, args=(me,)) for me in range(threads)]
+    workers = [threading.Thread(target=work, args=(me,)) for me in range(threads)]
     for worker in workers:
         worker.start()
     gun.wait()

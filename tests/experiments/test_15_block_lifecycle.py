@@ -27,6 +27,7 @@ FEW = {
     "hold": ["short"],
     "scheme": ["no_lock"],
     "repeat": [0],
+    "turn": [0],
 }
 
 
