@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -83,7 +84,7 @@ def tally(fates: Sequence[int], moderate: Sequence[bool]) -> dict[str, int]:
     leaks = (SOME, WINS)
     return {
         "leaking": sum(f in leaks for f in fates),
-        "winning": fates.count(WINS) if isinstance(fates, list) else 0,
+        "winning": sum(f == WINS for f in fates),
         "nans": sum(f == NAN for f in fates),
         "leaking_moderate": sum(f in leaks for f in near),
         "nans_moderate": sum(f == NAN for f in near),
@@ -144,56 +145,77 @@ def refused(fmt: Format, fill: str) -> bool:
     return math.isfinite(value) and isinstance(fmt.of(value), float)
 
 
-def masked_logits(fmt: Format, factors: dict[str, Any], line: Sequence[Value]) -> dict[Value, Value]:
-    """What a masked logit becomes."""
+def masked_logits(fmt: Format, factors: dict[str, Any], line: Sequence[Value]) -> tuple[Value, ...]:
+    """What each masked logit becomes."""
     if factors["application"] == "multiply_after":
-        return {x: x for x in line}
+        return tuple(line)
     if factors["application"] == "additive":
         added = plane(factors["fill"], fmt, factors["stacked"])
-        return {x: fmt.add(x, added) for x in line}
-    return dict.fromkeys(line, fmt.of(number(factors["fill"], fmt)))
+        return tuple(fmt.add(x, added) for x in line)
+    return (fmt.of(number(factors["fill"], fmt)),) * len(line)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Fates of all pairs of logits, how many rows are short of 1, and the leaked weights of the few pairs that are kept."""
+
+    fates: list[int]
+    short: int
+    kept: list[float]
+
+
+def one_grid(to: Format, first: Sequence[Value], second: Sequence[Value], fully: bool, late: bool, places: Sequence[int]) -> Grid:
+    """first: the first logits in the softmax's format (masked too in fully masked rows); second: the masked ones. late: multiplied after."""
+    fates, short = [], 0
+    for a in first:
+        for b in second:
+            found = fate(to, b, a)
+            if found != NAN and late:
+                short += fully or found == WINS or (found == SOME and weight(to, b, a) > 0.01)
+                found = ZERO
+            elif found != NAN and fully:
+                found = WINS
+            fates.append(found)
+    kept = []
+    for i in places:
+        for j in places:
+            share = weight(to, second[j], first[i])
+            kept.append(share if math.isnan(share) else 0.0 if late else 1.0 if fully else share)
+    return Grid(fates, short, kept)
 
 
 def product(study: Study) -> Iterator[Derived]:
-    """The full product: grids and their counts."""
+    """The full product: counts over all logits, weights of the few. What gives the same logits is computed once."""
     leaked: dict[tuple[str, str], list[float]] = {}
+    known: dict[Any, Grid] = {}
     accepted, rows = [], []
+    lines = {name: axis(study, fmt) for name, fmt in FORMATS.items()}
+    moderate = {name: [small(study, FORMATS[name], a, b) for a in line for b in line] for name, line in lines.items()}
     for factors in study.rows("cells"):
-        fmt = FORMATS[factors["dtype"]]
-        to = target(fmt, factors["softmax"])
-        line = axis(study, fmt, few=True)
+        fmt, line = FORMATS[factors["dtype"]], lines[factors["dtype"]]
+        to, few = target(fmt, factors["softmax"]), axis(study, fmt, few=True)
         fully, late = factors["rows"] == "fully", factors["application"] == "multiply_after"
         out = leaked.setdefault((fmt.name, factors["softmax"]), [])
         accepted.append(not (factors["application"] == "masked_fill" and refused(fmt, factors["fill"])))
         if not accepted[-1]:
-            out += [0.0] * len(line) ** 2
+            out += [0.0] * len(few) ** 2
             rows.append(dict.fromkeys(("leaking", "winning", "nans", "leaking_moderate", "nans_moderate", "short_rows"), 0))
             continue
-        becomes = masked_logits(fmt, factors, line)
-        fates, moderate, short = [], [], 0
-        for first in line:
-            for second in line:
-                pair = [fmt.to(x, to) for x in (becomes[first] if fully else first, becomes[second])]
-                share = weight(to, pair[1], pair[0])
-                if math.isnan(share):
-                    leak, found = math.nan, NAN
-                elif late:
-                    leak, found = 0.0, ZERO
-                    short += fully or share > 0.01
-                else:
-                    leak, found = (1.0, WINS) if fully else (share, fate(to, pair[1], pair[0]))
-                out.append(leak)
-                fates.append(found)
-                moderate.append(small(study, fmt, first, second))
-        rows.append(tally(fates, moderate) | {"short_rows": short})
+        masked = tuple(fmt.to(x, to) for x in masked_logits(fmt, factors, line))
+        first = masked if fully else tuple(fmt.to(x, to) for x in line)
+        key = (to.name, first, masked, fully, late)
+        if key not in known:
+            known[key] = one_grid(to, first, masked, fully, late, [line.index(x) for x in few])
+        out += known[key].kept
+        rows.append(tally(known[key].fates, moderate[fmt.name]) | {"short_rows": known[key].short})
     yield Derived("cells", decisions={"accepted": accepted}, counts=columns(rows))
     shape = [len(study.protocol["factors"][name]) for name in ("fill", "application", "stacked", "rows")]
     for name, fmt in FORMATS.items():
-        line = axis(study, fmt, few=True)
-        arrays = {"axis": patterns(fmt, line)}
+        few = axis(study, fmt, few=True)
+        arrays = {"axis": patterns(fmt, few)}
         for softmax in study.protocol["factors"]["softmax"]:
             made = as_stored(target(fmt, softmax), leaked[name, softmax])
-            arrays[f"leaked_{softmax}"] = made.reshape([*shape, len(line), len(line)])
+            arrays[f"leaked_{softmax}"] = made.reshape([*shape, len(few), len(few)])
         yield Derived(f"grid_{name}", arrays=arrays)
 
 

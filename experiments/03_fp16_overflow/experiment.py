@@ -109,15 +109,19 @@ def _columns(rows: list[dict[str, int]]) -> dict[str, list[int]]:
 
 
 def _product(protocol: Protocol) -> Iterator[Batch]:
-    """Every fill, application, number of masks and kind of row; 0 where PyTorch refuses the fill."""
+    """Every fill, application, number of masks and kind of row, counted over the 49 x 49 logits; of the 7 x 7 the weights are kept.
+
+    0 where PyTorch refuses the fill.
+    """
     factors = [protocol.values(name) for name in ("fill", "application", "stacked", "rows")]
     kinds = {"partly": torch.tensor([False, True]), "fully": torch.tensor([True, True])}
     arrays: dict[str, dict[str, Array]] = {}
     for (name, dtype), softmax in itertools.product(DTYPES.items(), protocol.values("softmax")):
-        axis = few_of(protocol, dtype)
+        axis, few = axis_of(protocol, dtype), few_of(protocol, dtype)
+        places = torch.searchsorted(axis.double(), few.double())
         logits = torch.stack(pairs(axis), -1)
         moderate = _is_moderate(protocol, *pairs(axis))
-        leaked, counts, accepted = [], [], []
+        kept, counts, accepted = [], [], []
         for fill, application, stacked, rows in itertools.product(*factors):
             try:
                 weights = mask_numbers.weights(logits, kinds[rows], fill, application, stacked, SOFTMAX[softmax])
@@ -128,10 +132,10 @@ def _product(protocol: Protocol) -> Iterator[Batch]:
                 accepted.append(True)
             leak = weights[:, 1] if rows == "partly" else weights.sum(-1)
             short = (weights.double().sum(-1) - 1).abs() > 0.01
-            leaked.append(leak)
+            kept.append(leak.reshape(len(axis), len(axis))[places][:, places])
             counts.append(count(leak, moderate) | {"short_rows": int(short.sum()) if accepted[-1] else 0})
-        shape = [len(values) for values in factors] + [len(axis), len(axis)]
-        arrays.setdefault(name, {"axis": stored(axis)})[f"leaked_{softmax}"] = stored(torch.stack(leaked).reshape(shape))
+        shape = [len(values) for values in factors] + [len(few), len(few)]
+        arrays.setdefault(name, {"axis": stored(few)})[f"leaked_{softmax}"] = stored(torch.stack(kept).reshape(shape))
         yield Batch("cells", decisions={"accepted": accepted}, counts=_columns(counts))
     for name, found in arrays.items():
         yield Batch(f"grid_{name}", found)

@@ -80,7 +80,7 @@ WAYS = (("additive", 1), ("additive", 2), ("additive", 3), ("masked_fill", 1), (
 
 
 def rows(run: Sealed) -> Figure:
-    """float16, softmax in float16: share of the 49 cells that leak (upper number) or are NaN (lower number)."""
+    """float16, softmax in float16: cells of 49 x 49 that leak, and that are NaN."""
     table, fills = run.table("cells"), run.protocol.values("fill")
     names = ("dtype", "softmax", "fill", "application", "stacked", "rows")
     found = {key: i for i, key in enumerate(zip(*(table[name] for name in names), strict=True))}
@@ -101,5 +101,7 @@ def rows(run: Sealed) -> Figure:
         axis.set_xticks(range(len(fills)), [LABELS[fill] for fill in fills], fontsize=6)
         axis.set_title(f"{kind} masked rows", fontsize=8)
     axes[0].set_yticks(range(len(WAYS)), [_label(a, n) for a, n in WAYS], fontsize=7)
-    figure.suptitle("float16: cells that leak | that are NaN, of 49; no fill is right for both kinds of row", x=0.01, ha="left", fontsize=9)
+    figure.suptitle(
+        "float16: cells that leak | that are NaN, of 2401; no fill is right for both kinds of row", x=0.01, ha="left", fontsize=9
+    )
     return figure
