@@ -165,7 +165,7 @@ class Grid:
 
 
 def one_grid(to: Format, first: Sequence[Value], second: Sequence[Value], fully: bool, late: bool, places: Sequence[int]) -> Grid:
-    """first: the first logits in the softmax's format (masked too in fully masked rows); second: the masked ones. late: multiplied after."""
+    """first: the first logits in the softmax's format (masked too in fully masked rows); second: masked ones. late: multiplied after."""
     fates, short = [], 0
     for a in first:
         for b in second:

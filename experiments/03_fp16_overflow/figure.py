@@ -96,7 +96,7 @@ def rows(run: Sealed) -> Figure:
                 text = f"{leaking} | {nans}" if accepted else "refused"
                 colour = "#dddddd" if not accepted else "#ffffff" if leaking + nans == 0 else "#fecc5c" if nans == 0 else "#e8743b"
                 axis.add_patch(plt.Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=colour, edgecolor="#999999", linewidth=0.5))
-                axis.text(x, y, text, ha="center", va="center", fontsize=6)
+                axis.text(x, y, text, ha="center", va="center", fontsize=5.5)
         axis.grid(False)
         axis.set_xticks(range(len(fills)), [LABELS[fill] for fill in fills], fontsize=6)
         axis.set_title(f"{kind} masked rows", fontsize=8)
