@@ -30,10 +30,10 @@ class Frozen:
 
 def freeze(workspace: Workspace, run: Path, *, draft: bool, key: Path | None = None, replace: bool = False) -> Frozen:
     """Judge, assemble, write by one rename, record. Refuses what is not VERIFIED, confirmatory and committed unless `draft`."""
-    judged = _Repository(run, workspace.root)
     manifest = Sealed(run).manifest
-    document = confined.judge(run.resolve(), {}, None, run.name)["document"]
-    reasons = _reasons(workspace, manifest, document, judged)
+    with growing(workspace.local / "archives") as place, _Repository(run, workspace.root) as judged:
+        document = confined.judge(run.resolve(), place, {}, None, run.name)["document"]
+        reasons = _reasons(workspace, manifest, document, judged)
     if reasons and not draft:
         raise Refused(f"{run.name}: {'; '.join(reasons)}. --draft freezes it all the same, and the archive says so")
     if draft and not reasons:
@@ -82,6 +82,15 @@ class _Repository:
         command = [sys.executable, "-m", "audit", "--quiet", "--no-write", str(run.resolve())]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self.process = subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def __enter__(self) -> _Repository:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.process.wait()
 
     def lines(self) -> list[str]:
         """What it finds, [] where the run is VERIFIED."""

@@ -23,21 +23,24 @@ SECONDS, SECONDS_A_GIGABYTE = 300, 300
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def judge(folder: Path, given: Mapping[str, tuple[int, int, str]], descriptor: int | None, where: str, size: int = 0) -> dict[str, Any]:
+def judge(
+    folder: Path, scratch: Path, given: Mapping[str, tuple[int, int, str]], descriptor: int | None, where: str, size: int = 0
+) -> dict[str, Any]:
     """The audit's document and what is wrong with the HDF5 files' bytes: {"document": ..., "hdf5": {name: reason or ""}}.
 
+    scratch: an existing folder that the child may write to.
     given: path in the folder -> (offset, size, SHA-256) of a file that is not there but stands in the open file `descriptor`.
     Raises Refused where the child goes over its limits or ends without an answer.
     """
     seconds = SECONDS + SECONDS_A_GIGABYTE * size // 10**9
-    task = {"folder": str(folder), "given": given, "descriptor": descriptor, "seconds": seconds}
+    task = {"folder": str(folder), "scratch": str(scratch), "given": given, "descriptor": descriptor, "seconds": seconds}
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "HDF5_", "GIT_"))}
     environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HDF5_PLUGIN_PATH": "/nowhere", "HDF5_USE_FILE_LOCKING": "FALSE"}
     command = [sys.executable, "-P", "-m", "labcore.confined"]
     environment["PYTHONPATH"] = str(ROOT)
     try:
         done = subprocess.run(
-            command, input=json.dumps(task).encode(), cwd=folder, env=environment, capture_output=True, check=False,
+            command, input=json.dumps(task).encode(), cwd=scratch, env=environment, capture_output=True, check=False,
             timeout=seconds + 60, pass_fds=[] if descriptor is None else [descriptor],
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -66,7 +69,7 @@ def child(task: dict[str, Any]) -> dict[str, Any]:
         for name in ("arrays.h5", "timings.h5"):
             if (folder / "sealed" / name).exists():
                 blob = audit.files.Blob(folder / "sealed" / name)
-                forms[name] = differing(folder, name, blob.size, blob.read)
+                forms[name] = differing(folder, name, blob.size, blob.read, Path(task["scratch"]))
     return {"document": document, "hdf5": forms}
 
 

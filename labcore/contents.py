@@ -49,7 +49,11 @@ def top(facts: Facts) -> str:
 
 def seconds(facts: Facts) -> int:
     """The date of all members: the run's end."""
-    return calendar.timegm(time.strptime(facts.manifest["recorded"]["end"], "%Y-%m-%dT%H:%M:%SZ"))
+    end = str(facts.manifest["recorded"]["end"])
+    try:
+        return calendar.timegm(time.strptime(end, "%Y-%m-%dT%H:%M:%SZ"))
+    except ValueError:
+        raise Refused(f"manifest.json: recorded.end: got {end[:40]!r}; wanted a time such as 2026-01-31T12:00:00Z") from None
 
 
 def generated(facts: Facts, others: Mapping[str, tuple[int, str]], auditor: str) -> dict[str, bytes]:

@@ -87,7 +87,9 @@ def citation_cff(facts: Facts) -> bytes:
 
 
 def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """A JSON string that YAML reads alike: what YAML takes for a line break or does not print is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in text)
 
 
 def zenodo(facts: Facts) -> bytes:
@@ -214,23 +216,24 @@ def bibtex(facts: Facts, digest: str, swhid: str) -> str:
     """The citation for BibTeX; the identifiers stand in `note`."""
     note = f"sha256:{digest}, {swhid}" + (f". Claims: {', '.join(facts.claims)}" if facts.claims else "")
     fields = {
-        "author": "{" + AUTHORS + "}",
-        "title": "{" + facts.title + "}",
+        "author": AUTHORS,
+        "title": facts.title,
         "year": facts.day[:4],
         "version": facts.run,
         "abstract": facts.question,
         "note": note,
     }
-    body = ",\n".join(f"  {key} = {{{_latex(value)}}}" for key, value in fields.items())
+    # A second pair of braces keeps the one name of an organisation, and the title's capitals.
+    whole = {"author", "title"}
+    body = ",\n".join(f"  {key} = {{{f'{{{_latex(value)}}}' if key in whole else _latex(value)}}}" for key, value in fields.items())
     return f"@misc{{{facts.experiment.replace('_', '-')}-{facts.run},\n{body}\n}}"
 
 
 def _latex(value: str) -> str:
-    for letter in "\\":
-        value = value.replace(letter, r"\textbackslash{}")
-    for letter in "_%&#$":
-        value = value.replace(letter, "\\" + letter)
-    return value
+    """Text for BibTeX, which counts braces even where they are escaped."""
+    names = {"\\": "textbackslash", "{": "textbraceleft", "}": "textbraceright", "^": "textasciicircum", "~": "textasciitilde"}
+    parts = [f"\\{names[letter]}{{}}" if letter in names else f"\\{letter}" if letter in "_%&#$" else letter for letter in value]
+    return " ".join("".join(parts).split())
 
 
 def cff_with_identity(facts: Facts, digest: str, swhid: str) -> str:

@@ -21,14 +21,17 @@ from labcore.protocol import parse
 PIECE = 1 << 20
 
 
-def differing(run: Path, name: str, size: int, read: Callable[[int, int], bytes]) -> str:
-    """ "" where the bytes of sealed/<name> are canonical, else what is not. read: (offset, count) -> bytes of the file judged."""
+def differing(run: Path, name: str, size: int, read: Callable[[int, int], bytes], scratch: Path) -> str:
+    """ "" where the bytes of sealed/<name> are canonical, else what is not.
+
+    read: (offset, count) -> bytes of the file judged; scratch: where to lay out.
+    """
     manifest = canonical.loads((run / "sealed" / "manifest.json").read_bytes(), "manifest.json")
     protocol = parse(manifest["protocol"]["resolved"], "manifest.json")
     declared = manifest["timings"] if name == "timings.h5" else manifest["data"]["arrays"]
     timing = {block for block, spec in protocol.blocks.items() if spec.rows == "timing"}
     blocks = sorted(timing if name == "timings.h5" else set(protocol.blocks) - timing)
-    with tempfile.TemporaryDirectory(dir=run.parent, prefix=".skeleton-") as place:
+    with tempfile.TemporaryDirectory(dir=scratch) as place:
         path = Path(place) / name
         spans: list[tuple[int, int]] = []
         with h5py.File(path, "w", libver="earliest") as file:

@@ -9,7 +9,7 @@ from labcore import metadata
 from labcore.archive import latest
 from labcore.cli import ROOT
 from labcore.errors import FINDING, GOOD, Refused
-from labcore.verification import Wanted, opened
+from labcore.verification import Wanted, opened, printable
 from labcore.workspace import Workspace, clear_leftovers, machine_errors
 
 
@@ -38,5 +38,5 @@ def main(arguments: argparse.Namespace) -> int:
     facts = checked.facts
     forms = {"text": metadata.text, "bibtex": metadata.bibtex, "cff": metadata.cff_with_identity}
     chosen = [form for name, form in forms.items() if arguments.form in ("all", name)]
-    print("\n\n".join(form(facts, sha256, swhid).strip() for form in chosen))
+    print("\n\n".join("\n".join(map(printable, form(facts, sha256, swhid).strip().splitlines())) for form in chosen))
     return GOOD

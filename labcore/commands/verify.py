@@ -11,7 +11,7 @@ from pathlib import Path
 
 from labcore.cli import ROOT
 from labcore.errors import REFUSED, Refused
-from labcore.verification import Wanted, opened
+from labcore.verification import Wanted, opened, printable
 from labcore.workspace import Workspace, clear_leftovers, machine_errors
 
 
@@ -34,11 +34,11 @@ def main(arguments: argparse.Namespace) -> int:
         try:
             with opened(workspace, arguments.file, wanted) as checked:
                 for step, text in checked.steps:
-                    print(f"{step:<10} {text}")
+                    print(f"{step:<10} {printable(text)}")
                 for text in dict.fromkeys(checked.findings):
-                    print(f"finding    {text}")
+                    print(f"finding    {printable(text)}")
         except Refused as error:
-            print(f"REFUSED {error}", file=sys.stderr)
+            print(f"REFUSED {printable(str(error))}", file=sys.stderr)
             return REFUSED
     run = f"{checked.facts.experiment} {checked.facts.run}" if checked.facts else arguments.file.name
     draft = ", a draft" if checked.facts and checked.facts.draft else ""

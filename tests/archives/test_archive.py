@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from labcore import archive, canonical, contents, passing, swhid, tape
+from labcore import archive, canonical, passing, swhid, tape
 from labcore.errors import Refused
 from labcore.verification import Wanted, opened
 from tests.archives.conftest import place
@@ -211,18 +211,18 @@ def test_the_child_is_held_to_its_limits(frozen: Any, monkeypatch: Any, tmp_path
         monkeypatch.setattr(confined, "ROOT", tmp_path)
         monkeypatch.setattr(confined, "SECONDS", 1)
         with pytest.raises(Refused, match=wanted):
-            confined.judge(frozen.run, {}, None, "hungry")
+            confined.judge(frozen.run, tmp_path, {}, None, "hungry")
 
 
 def test_large_members_are_judged_in_place(frozen: Any, monkeypatch: Any) -> None:
     """With the limit at nothing every file of the run stays in the archive, and the audit is the same."""
     monkeypatch.setattr(passing, "HELD", 4096)
     seen = {}
-    judge = contents.canonical and archive.confined.judge
+    judge = archive.confined.judge
 
-    def watch(folder: Path, given: Any, *rest: Any) -> Any:
+    def watch(folder: Path, scratch: Path, given: Any, *rest: Any) -> Any:
         seen.update(given)
-        return judge(folder, given, *rest)
+        return judge(folder, scratch, given, *rest)
 
     monkeypatch.setattr(archive.confined, "judge", watch)
     held = {"ro-crate-metadata.json", "manifest.json", "manifest-sha256.txt", "LICENSE", "FORMAT.md", "verify.py"}
@@ -298,7 +298,7 @@ def test_facts_are_quoted(frozen: Any) -> None:
 
     from labcore import metadata
 
-    nasty = 'a: "b" \\ {c} % & # \n- d\ttail ü'
+    nasty = 'a: "b" \\ {{c} % & # ^~ \n- d\ttail ü \x85 \u2028 \x7f 🙂'
     manifest = json.loads((frozen.run / "sealed" / "manifest.json").read_bytes())
     manifest["protocol"]["resolved"]["question"] = nasty
     facts = metadata.Facts(manifest, frozen.done.facts.audit, frozen.done.facts.sealed, [])
