@@ -141,7 +141,7 @@ class Room:
             target.write_text(original, "utf-8")
 
     def passes(self, names: list[str], seconds: int) -> bool:
-        """Run the tests within so much processor time; real evidence, of which the synthetic one holds all that matters here, is left out."""
+        """Run the tests within so much processor time, on synthetic evidence alone."""
 
         def limit() -> None:
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
