@@ -27,7 +27,7 @@ def draw(run: Sealed) -> dict[str, Figure]:
 
 def phase(run: Sealed) -> Figure:
     fills, dtypes = run.protocol.values("fill"), run.protocol.values("dtype")
-    figure, axes = plt.subplots(len(dtypes), len(fills), figsize=(PAGE_WIDTH, 5.6), sharex="row", sharey="row")
+    figure, axes = plt.subplots(len(dtypes), len(fills), figsize=(PAGE_WIDTH, 5.6), sharey="row")
     colours = matplotlib.colormaps["YlOrRd"].copy()
     colours.set_bad("#ffffff")
     norm, image = LogNorm(LOWEST, 1.0), None
@@ -44,10 +44,10 @@ def phase(run: Sealed) -> Figure:
             if np.isnan(weight).any():
                 axis.contourf(np.isnan(weight).T.astype(float), levels=[0.5, 1.5], colors=["#000000"])
             axis.grid(False)
-            _ticks(axis, dtype, line)
+            _ticks(axis, dtype, line, labelled=axis in row[::2])
             if dtype == dtypes[0]:
                 axis.set_title(f"fill {LABELS[fill]}", fontsize=8)
-            if dtype == dtypes[-1]:
+            if dtype == dtypes[-1] and axis in row[::2]:
                 axis.set_xlabel("visible logit", fontsize=7)
         row[0].set_ylabel(f"{dtype}\nmasked logit", fontsize=7)
     bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.45, aspect=40, pad=0.01)
@@ -60,12 +60,12 @@ def phase(run: Sealed) -> Figure:
     return figure
 
 
-def _ticks(axis: Any, dtype: str, line: np.ndarray) -> None:
+def _ticks(axis: Any, dtype: str, line: np.ndarray, labelled: bool) -> None:
     wanted = TICKS["float16"] if dtype == "float16" else TICKS["float64"] if dtype == "float64" else TICKS["wide"]
     values = [-x for x in reversed(wanted)] + [0.0, *wanted]
     places = [int(np.abs(line - x).argmin()) for x in values]
     names = ["" if abs(x) == wanted[1] and dtype == "float64" else f"{x:.5g}".replace("e+", "e") for x in values]
-    axis.set_xticks(places, names, rotation=90, fontsize=5)
+    axis.set_xticks(places, names if labelled else [""] * len(names), rotation=90, fontsize=5)
     axis.set_yticks(places, names, fontsize=5)
     axis.tick_params(length=2)
 
