@@ -54,15 +54,16 @@ def main(arguments: list[str] | None = None) -> int:
         document, saved = _one(folder, kept, repository, options)
         documents.append(document)
         good &= document["verdict"] == "VERIFIED" and saved
-    judged = {id(repository): repository for _, kept, repository in places if repository is not None and (kept or not options.path)}
-    chains = [document for repository in judged.values() for document in ledgers(repository.root, repository)]
+    seen = {id(repository): repository for _, kept, repository in places if repository is not None and (kept or not options.path)}
+    chains = [document for repository in seen.values() for document in ledgers(repository.root, repository)]
     good &= all(chain["verdict"] == "VERIFIED" for chain in chains)
     if options.json:
         sys.stdout.write("".join(write(document).decode() for document in [*documents, *chains]))
     else:
         _print_ledgers(chains, options.quiet)
         if not options.quiet:
-            print("\n".join(report.claims_table(documents, options.claims)), end="\n" if any(d["claims"] for d in documents) else "")
+            judged = [(document, kept) for document, (_, kept, _) in zip(documents, places, strict=True)]
+            print("".join(line + "\n" for line in report.claims_table(judged, options.claims)), end="")
     for repository in {id(place[2]): place[2] for place in places}.values():
         if repository is not None:
             repository.close()

@@ -6,6 +6,9 @@ from typing import Any
 
 from audit.findings import RULES
 
+NOTE = 90
+"""Characters of a claim's note that the short table shows."""
+
 
 def run_line(document: dict[str, Any]) -> str:
     """One line for one run."""
@@ -38,10 +41,14 @@ def levels_line(document: dict[str, Any]) -> list[str]:
     return [f"  level {name}: {state}" for name, state in document["levels"].items() if state != "checked"]
 
 
-def claims_table(documents: list[dict[str, Any]], detail: bool) -> list[str]:
-    """The claims of all confirmatory runs, aligned; with `detail` also values and rule."""
+def claims_table(judged: list[tuple[dict[str, Any], bool]], detail: bool) -> list[str]:
+    """The claims of confirmatory runs, aligned; with `detail` also values and rule, and the note in full.
+
+    `judged`: (document, whether the run is kept). Where a run of an experiment is kept, the table is about that one alone.
+    """
+    kept = {document["experiment"] for document, is_kept in judged if is_kept}
     rows = []
-    for document in documents:
+    for document in (document for document, is_kept in judged if is_kept or document["experiment"] not in kept):
         for name, claim in document["claims"].items():
             values = ", ".join(f"{key} = {_value(value)}" for key, value in claim["values"].items())
             rows.append((name, document["experiment"], claim["verdict"], claim["note"], values, claim["rule"]))
@@ -53,7 +60,8 @@ def claims_table(documents: list[dict[str, Any]], detail: bool) -> list[str]:
     lines = ["", "claims"]
     for row in rows:
         head = "  ".join(row[place].ljust(wide[place]) for place in range(3))
-        lines.append(f"  {head}  {row[3]}".rstrip())
+        note = row[3] if detail or len(row[3]) <= NOTE else row[3][: NOTE - 3] + "..."
+        lines.append(f"  {head}  {note}".rstrip())
         if detail:
             lines += [f"      {part}" for part in (row[4], row[5]) if part]
     count = {verdict: sum(row[2] == verdict for row in rows) for verdict in sorted({row[2] for row in rows})}

@@ -131,6 +131,14 @@ def test_all_of_a_repository(repository, capsys):
     assert git(repository, "status", "--porcelain") == "?? evidence/99_tiny/" + kept(repository).name + "/audit.json\n"
 
 
+def test_the_claims_table_is_about_the_kept_run_where_there_is_one(repository, capsys):
+    assert command.main([]) == 0
+    assert capsys.readouterr().out.count("  X01  99_tiny  reproduced") == 1
+    shutil.rmtree(repository / "evidence" / "99_tiny")
+    assert command.main(["--experiment", "99"]) == 1  # the ledger misses it
+    assert capsys.readouterr().out.count("  X01  99_tiny  reproduced") == 1
+
+
 def kept(repository: Path) -> Path:
     return next((repository / "evidence" / "99_tiny").iterdir())
 
