@@ -31,8 +31,8 @@ class Frozen:
 def freeze(workspace: Workspace, run: Path, *, draft: bool, key: Path | None = None, replace: bool = False) -> Frozen:
     """Judge, assemble, write by one rename, record. Refuses what is not VERIFIED, confirmatory and committed unless `draft`."""
     manifest = Sealed(run).manifest
-    with growing(workspace.local / "archives") as place, _Repository(run, workspace.root) as judged:
-        document = confined.judge(run.resolve(), place, {}, None, run.name)["document"]
+    with growing(workspace.local / "archives") as place, _Repository(run, workspace.root) as judged, confined.Child(place) as child:
+        document = child.judge(run.resolve(), {}, run.name)["document"]
         reasons = _reasons(workspace, manifest, document, judged)
     if reasons and not draft:
         raise Refused(f"{run.name}: {'; '.join(reasons)}. --draft freezes it all the same, and the archive says so")

@@ -1,14 +1,16 @@
 """Judge a run's folder in a child process with limits on memory, time and files written: the auditor, then the form of the HDF5 files.
 
-`judge` starts the child and takes its answer; `python -m labcore.confined` is the child, which alone imports `audit` and h5py.
+`Child` starts the process and takes its answer; `python -m labcore.confined` is the child, which alone imports `audit` and h5py.
 Nothing that lies in the folder is executed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,34 +25,63 @@ SECONDS, SECONDS_A_GIGABYTE = 300, 300
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def judge(
-    folder: Path, scratch: Path, given: Mapping[str, tuple[int, int, str]], descriptor: int | None, where: str, size: int = 0
-) -> dict[str, Any]:
-    """The audit's document and what is wrong with the HDF5 files' bytes: {"document": ..., "hdf5": {name: reason or ""}}.
+class Child:
+    """A child process for one task, ended with the block, whatever happens. `start` lets it import while the caller still hashes.
 
-    scratch: an existing folder that the child may write to.
-    given: path in the folder -> (offset, size, SHA-256) of a file that is not there but stands in the open file `descriptor`.
-    Raises Refused where the child goes over its limits or ends without an answer.
+    scratch: an existing folder that the child may write to. descriptor: an open file that it may read.
     """
-    seconds = SECONDS + SECONDS_A_GIGABYTE * size // 10**9
-    task = {"folder": str(folder), "scratch": str(scratch), "given": given, "descriptor": descriptor, "seconds": seconds}
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "HDF5_", "GIT_"))}
-    environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HDF5_PLUGIN_PATH": "/nowhere", "HDF5_USE_FILE_LOCKING": "FALSE"}
-    command = [sys.executable, "-P", "-m", "labcore.confined"]
-    environment["PYTHONPATH"] = str(ROOT)
-    try:
-        done = subprocess.run(
-            command, input=json.dumps(task).encode(), cwd=scratch, env=environment, capture_output=True, check=False,
-            timeout=seconds + 60, pass_fds=[] if descriptor is None else [descriptor],
+
+    def __init__(self, scratch: Path, descriptor: int | None = None) -> None:
+        self.scratch, self.descriptor = scratch, descriptor
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the process, once."""
+        if self.process is not None:
+            return self.process
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "HDF5_", "GIT_"))}
+        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        environment |= {"HDF5_PLUGIN_PATH": "/nowhere", "HDF5_USE_FILE_LOCKING": "FALSE"}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "labcore.confined"], cwd=self.scratch, env=environment, stdin=pipe, stdout=pipe, stderr=pipe,
+            pass_fds=[] if self.descriptor is None else [self.descriptor],
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise Refused(f"{where}: the audit took more than {seconds + 60} s") from None
-    if done.returncode:
-        last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"signal {-done.returncode}"])[-1]
-        raise Refused(f"{where}: the audit's process ended without an answer: {last[:200]}")
-    if len(done.stdout) > ANSWER:
-        raise Refused(f"{where}: the audit's answer has {len(done.stdout)} bytes; at most {ANSWER} are taken")
-    return dict(json.loads(done.stdout))
+        return self.process
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is None:
+            return
+        self.process.kill()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        self.process.wait()
+
+    def judge(self, folder: Path, given: Mapping[str, tuple[int, int, str]], where: str, size: int = 0) -> dict[str, Any]:
+        """The audit's document and what is wrong with the HDF5 files' bytes: {"document": ..., "hdf5": {name: reason or ""}}.
+
+        given: path in the folder -> (offset, size, SHA-256) of a file that is not there but stands in the open file.
+        Raises Refused where the child goes over its limits or ends without an answer.
+        """
+        seconds = SECONDS + SECONDS_A_GIGABYTE * size // 10**9
+        scratch, descriptor = str(self.scratch), self.descriptor
+        task = {"folder": str(folder), "scratch": scratch, "given": given, "descriptor": descriptor, "seconds": seconds}
+        try:
+            process = self.start()
+            output, errors = process.communicate(json.dumps(task).encode(), seconds + 60)
+        except subprocess.TimeoutExpired:
+            raise Refused(f"{where}: the audit took more than {seconds + 60} s") from None
+        if process.returncode:
+            last = (errors.decode("utf-8", "replace").strip().splitlines() or [f"signal {-process.returncode}"])[-1]
+            raise Refused(f"{where}: the audit's process ended without an answer: {last[:200]}")
+        if len(output) > ANSWER:
+            raise Refused(f"{where}: the audit's answer has {len(output)} bytes; at most {ANSWER} are taken")
+        return dict(json.loads(output))
 
 
 def child(task: dict[str, Any]) -> dict[str, Any]:
@@ -86,8 +117,19 @@ def limit(seconds: int) -> None:
         resource.setrlimit(kind, (value, value))
 
 
+def _end_with_parent() -> None:
+    """On Linux, ask to be killed when the parent is, so that not even this process is left behind."""
+    with contextlib.suppress(OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 def main() -> int:
     """Read the task, set the limits, answer. A failure is one line on stderr."""
+    _end_with_parent()
+    import h5py  # noqa: F401
+
     task = json.loads(sys.stdin.buffer.read())
     limit(task["seconds"])
     try:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 BIG = 256 << 20
 """Archives above this size get their SWHID computed only where one is asked for: it costs one more digest of every byte."""
+EARLY = 32 << 20
+"""Above this size the auditor's process starts while the archive is hashed; below, only once it is needed."""
 MALFORMED = {"S103", "S104", "S106", "S108", "S113", "S119"}
 """The auditor's rules on form: evidence that breaks them is refused rather than judged."""
 
@@ -105,7 +107,8 @@ def opened(workspace: Workspace, path: Path, wanted: Wanted | None = None, *, wh
     try:
         before = os.fstat(descriptor)
         with growing(workspace.local / "archives") as place:
-            _check(workspace, checked, descriptor, place, wanted)
+            with confined.Child(place, descriptor) as child:
+                _check(workspace, checked, descriptor, child, wanted)
             passing.unchanged(before, descriptor, path.name)
             if whole and checked.folder is not None:
                 _complete(checked, descriptor)
@@ -136,13 +139,14 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
-def _check(workspace: Workspace, checked: Checked, descriptor: int, place: Path, wanted: Wanted) -> None:
+def _check(workspace: Workspace, checked: Checked, descriptor: int, child: confined.Child, wanted: Wanted) -> None:
     where = checked.path.name
     members, date = tape.read(descriptor, where)
     top = _top(members, where)
     size = os.fstat(descriptor).st_size
-    blobs = size <= BIG or bool(wanted.swhid)
-    digests = passing.digests(descriptor, members, where, blobs=blobs)
+    if size > EARLY:
+        child.start()
+    digests = passing.digests(descriptor, members, where, blobs=size <= BIG or bool(wanted.swhid))
     checked.members, checked.sha256 = {member.name: member for member in members}, digests.sha256
     checked.say("archive", f"sha256:{digests.sha256}, {size} bytes, {len(members)} files")
     if wanted.sha256 and wanted.sha256.removeprefix("sha256:").lower() != digests.sha256:
@@ -153,7 +157,7 @@ def _check(workspace: Workspace, checked: Checked, descriptor: int, place: Path,
         checked.say("audit", "not checked: the archive's bytes are not those that were frozen")
         return
     _identity(checked, digests, top, wanted, where)
-    _judge(checked, descriptor, place, files, payload, top, size, date)
+    _judge(checked, child, files, payload, top, size, date)
     if checked.facts is not None:
         _signature(workspace, checked, wanted)
         _ledger(workspace, checked)
@@ -211,7 +215,7 @@ def _identity(checked: Checked, digests: passing.Digests, top: str, wanted: Want
 
 
 def _judge(
-    checked: Checked, descriptor: int, place: Path, files: _Members, payload: dict[str, tuple[int, str]], top: str, size: int, date: int
+    checked: Checked, child: confined.Child, files: _Members, payload: dict[str, tuple[int, str]], top: str, size: int, date: int
 ) -> None:
     """Lay out the run's folder, let the confined child audit it, and compare all that follows from manifest and audit."""
     where = checked.path.name
@@ -227,7 +231,7 @@ def _judge(
         raise Refused(f"{where}: data/{inner}sealed/manifest.json: no list of files")
     contents.check_payload(payload, manifest, experiment, run, where)
     stored = _json(files, f"data/{inner}audit.json", payload, where)
-    folder = place / experiment / run
+    folder = child.scratch / experiment / run
     given: dict[str, tuple[int, int, str]] = {}
     for name, (count, digest) in payload.items():
         if not name.startswith(inner):
@@ -238,7 +242,7 @@ def _judge(
         target.write_bytes(data or b"")
         if data is None:
             given[name[len(inner) :]] = (checked.members[f"{top}/data/{name}"].offset, count, digest)
-    answer = confined.judge(folder, place, given, descriptor, where, size)
+    answer = child.judge(folder, given, where, size)
     document = answer["document"]
     malformed = [finding for finding in document["findings"] if finding["rule"] in MALFORMED]
     if malformed:

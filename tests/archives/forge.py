@@ -131,7 +131,8 @@ class Forged:
 
     def archive(self, change: Callable[[dict[str, Any]], None] | None = None, draft: list[str] | None = None) -> tuple[str, bytes]:
         """Top folder and archive of the run as it is now; `change` edits the audit's document, which is made to say VERIFIED."""
-        document = copy.deepcopy(confined.judge(self.run, self.place, {}, None, "forged")["document"])
+        with confined.Child(self.place) as child:
+            document = copy.deepcopy(child.judge(self.run, {}, "forged")["document"])
         document |= {"verdict": "VERIFIED", "findings": []}
         if change is not None:
             change(document)

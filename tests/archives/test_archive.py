@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from labcore import archive, canonical, passing, swhid, tape
+from labcore import archive, canonical, confined, passing, swhid, tape, verification
 from labcore.errors import Refused
 from labcore.verification import Wanted, opened
 from tests.archives.conftest import place
@@ -197,34 +197,35 @@ def test_nothing_is_left_after_a_kill(frozen: Any) -> None:
 
 
 def test_the_child_is_held_to_its_limits(frozen: Any, monkeypatch: Any, tmp_path: Path) -> None:
-    from labcore import confined
-
     hungry = "def child(task):\n    x = bytearray(6 << 30)\n    return {}\n"
     greedy = tmp_path / "labcore"
     greedy.mkdir()
     text = Path(confined.__file__).read_text()
     start, end = text.index("def child("), text.index("def limit(")
-    (greedy / "__init__.py").write_text("")
+    (tmp_path / "audit").mkdir()
+    for name in ("labcore/__init__.py", "audit/__init__.py", "audit/run.py"):
+        (tmp_path / name).write_text("")
     (greedy / "errors.py").write_text("class Refused(Exception):\n    pass\n")
     for body, wanted in ((hungry, "4 GiB of memory"), ("def child(task):\n    while True:\n        pass\n", "signal 9|signal 24")):
         (greedy / "confined.py").write_text(text[:start] + body + "\n\n" + text[end:])
         monkeypatch.setattr(confined, "ROOT", tmp_path)
         monkeypatch.setattr(confined, "SECONDS", 1)
-        with pytest.raises(Refused, match=wanted):
-            confined.judge(frozen.run, tmp_path, {}, None, "hungry")
+        with pytest.raises(Refused, match=wanted), confined.Child(tmp_path) as child:
+            child.judge(frozen.run, {}, "hungry")
 
 
 def test_large_members_are_judged_in_place(frozen: Any, monkeypatch: Any) -> None:
     """With the limit at nothing every file of the run stays in the archive, and the audit is the same."""
     monkeypatch.setattr(passing, "HELD", 4096)
     seen = {}
-    judge = archive.confined.judge
+    judge = confined.Child.judge
 
-    def watch(folder: Path, scratch: Path, given: Any, *rest: Any) -> Any:
+    def watch(self: Any, folder: Path, given: Any, *rest: Any) -> Any:
         seen.update(given)
-        return judge(folder, scratch, given, *rest)
+        return judge(self, folder, given, *rest)
 
-    monkeypatch.setattr(archive.confined, "judge", watch)
+    monkeypatch.setattr(confined.Child, "judge", watch)
+    monkeypatch.setattr(verification, "EARLY", 0)
     held = {"ro-crate-metadata.json", "manifest.json", "manifest-sha256.txt", "LICENSE", "FORMAT.md", "verify.py"}
     read = passing._Split._begin
 
