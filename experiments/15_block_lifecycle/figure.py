@@ -14,7 +14,15 @@ from labcore.sealed import Sealed
 
 def draw(run: Sealed) -> dict[str, Figure]:
     """All figures."""
-    return {"races": races(run), "lines": lines(run), "printed": printed(run), "price": price(run), "real": real(run)}
+    drawn = {"races": races(run), "lines": lines(run), "printed": printed(run), "price": price(run), "real": real(run)}
+    return {name: settled(figure) for name, figure in drawn.items()}
+
+
+def settled(figure: Figure) -> Figure:
+    """The layout worked out once and kept: a second drawing would move the axes a little."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
 
 
 def races(run: Sealed) -> Figure:
@@ -100,7 +108,7 @@ def price(run: Sealed) -> Figure:
     """Copied slots per saved row over the edit rate, a line a block size."""
     table = run.table("price")
     rates, sizes = run.protocol.values("edits_permille"), run.protocol.values("block_size")
-    figure, axis = plt.subplots(figsize=(COLUMN_WIDTH, 2.7))
+    figure, axis = plt.subplots(figsize=(COLUMN_WIDTH, 3.1))
     styles: list[Any] = ["-", "--", "-.", ":"] * 2
     for number, size in enumerate(sizes):
         mean = []
@@ -117,7 +125,7 @@ def price(run: Sealed) -> Figure:
     axis.annotate("copied as much as saved", (0.02, 1.02), xycoords=("axes fraction", "data"), fontsize=6, color=COLOUR["faulty"])
     axis.set_xticks(range(len(rates)), [f"{rate / 10:g}" for rate in rates])
     axis.set(xlabel="edits of the prefix per 100 decoded tokens", ylabel="slots copied / rows saved", ylim=(-0.03, 1.45))
-    axis.legend(title="block size", ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.22), title_fontsize=7)
+    figure.legend(title="block size", ncols=4, loc="outside lower center", title_fontsize=7)
     axis.set_title("Copying eats sharing at high edit rates,\nand at once where a block outgrows the prefix")
     return figure
 
