@@ -77,7 +77,7 @@ FILL: the question.
 
 ## Control
 
-## How to read the figure
+## How to read the figures
 
 ## What it is not
 

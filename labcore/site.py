@@ -20,6 +20,7 @@ from markdown_it import MarkdownIt
 
 from labcore import ledger
 from labcore.errors import Environment, Refused
+from labcore.protocol import load
 from labcore.readme import ORDER, findings, sentence
 from labcore.sealed import Sealed
 from labcore.tables import show
@@ -28,7 +29,7 @@ from labcore.workspace import Workspace
 TEMPLATES = Path(__file__).parent / "templates"
 LONG = 40  # rows beyond which a block is summed up
 HEAVY = 300_000  # bytes from which a figure is shown as PNG; the SVG stays a link
-NOT_IT = "What it is not"
+SECTIONS = {"method": "Method", "reading": "How to read the figures", "not_it": "What it is not"}
 
 
 def build(workspace: Workspace, out: Path) -> list[Path]:
@@ -48,6 +49,7 @@ def build(workspace: Workspace, out: Path) -> list[Path]:
     (part / "figures").mkdir(parents=True)
     counted = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ORDER}
     shared = {"experiments": experiments, "articles": articles, "counted": counted, "total": len(rows), "order": ORDER}
+    shared["otherwise"] = [row for row in rows if row["verdict"] in ("contradicted", "qualified")]
     pages = [
         page(part, "index.html", "index.html", shared, here="index"),
         page(part, "claims.html", "claims.html", shared, here="claims", claims=rows),
@@ -126,8 +128,8 @@ def experiment(workspace: Workspace, name: str, audits: dict[str, dict[str, Any]
         "verdict": "NO KEPT RUN",
         "audit": {},
         "manifest": {},
-        "question": "",
-        "not_it": not_it(workspace, name),
+        "question": question(workspace, name),
+        **{key: section(workspace, name, heading) for key, heading in SECTIONS.items()},
     }
     if kept is None:
         return one
@@ -189,9 +191,15 @@ def blocks(run: Sealed) -> Iterable[dict[str, Any]]:
             yield {"name": name, "count": len(rows), "names": names, "rows": rows}
 
 
-def not_it(workspace: Workspace, name: str) -> str:
-    """The README's section on what the experiment is not, as HTML (raw HTML in it is escaped)."""
+def question(workspace: Workspace, name: str) -> str:
+    """The committed protocol's question: shown where there is no kept run to ask."""
+    path = workspace.experiments / name / "protocol.json"
+    return load(path).question if path.is_file() else ""
+
+
+def section(workspace: Workspace, name: str, heading: str) -> str:
+    """One section of the README as HTML, "" where there is none (raw HTML in it is escaped)."""
     path = workspace.experiments / name / "README.md"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    _, found, rest = text.partition(f"## {NOT_IT}")
-    return MarkdownIt("commonmark", {"html": False}).render(rest.split("\n## ")[0]) if found else ""
+    _, found, rest = text.partition(f"## {heading}\n")
+    return MarkdownIt("commonmark", {"html": False}).enable("table").render(rest.split("\n## ")[0]).strip() if found else ""
