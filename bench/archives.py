@@ -63,16 +63,20 @@ def large(place: Path, size: int) -> list[tuple[str, str]]:
     for command in (["protocol", "91"], ["run", "91", "--no-audit"]):
         seconds(root, *command)
     run = next((root / "evidence" / "local" / "91_wide").glob("*/sealed")).parent
-    frozen, _ = seconds(root, "freeze", "91", "--draft", "--run", run.name)
+    frozen, _, _ = seconds(root, "freeze", "91", "--draft", "--run", run.name)
     shutil.rmtree(run)
     archive = next((root / "evidence" / "archives").glob("*.tar"))
-    hashing, verifying, memory = [], [], 0
+    hashing: list[float] = []
+    verifying: list[float] = []
+    processor: list[float] = []
+    memory = 0
     for _ in range(3):
         start = time.perf_counter()
         canonical.sha256_file(archive)
         hashing.append(time.perf_counter() - start)
-        spent, peak = seconds(root, "verify", str(archive))
+        spent, peak, used = seconds(root, "verify", str(archive))
         verifying.append(spent)
+        processor.append(used)
         memory = max(memory, peak)
     ratio = min(hashing) / min(verifying)
     name = f"{archive.stat().st_size / 1e9:.2f} GB"
@@ -80,6 +84,7 @@ def large(place: Path, size: int) -> list[tuple[str, str]]:
         (f"freeze {name}", f"{frozen:.1f} s"),
         (f"hash {name}", f"{min(hashing):.2f} s"),
         (f"verify {name}", f"{min(verifying):.2f} s, {ratio:.2f} of the speed of hashing it"),
+        (f"verify {name}, CPU", f"{min(processor):.2f} s, {min(processor) / min(hashing):.1f} times that of hashing it"),
         (f"verify {name}, peak memory of a process", f"{memory / 1e6:.0f} MB"),
     ]
 
@@ -95,14 +100,15 @@ def project(root: Path) -> Path:
     return root
 
 
-def seconds(root: Path, *arguments: str) -> tuple[float, int]:
-    """Wall seconds of a command, and the peak memory in bytes of the largest process it started."""
+def seconds(root: Path, *arguments: str) -> tuple[float, int, float]:
+    """Wall seconds of a command, the peak memory in bytes of the largest process it started, and their CPU seconds."""
     watch = "import resource, subprocess, sys; code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode; "
-    watch += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(code)"
+    watch += "spent = resource.getrusage(resource.RUSAGE_CHILDREN); "
+    watch += "print(spent.ru_maxrss, spent.ru_utime + spent.ru_stime); sys.exit(code)"
     command = [sys.executable, "-c", watch, sys.executable, "-m", "labcore", *arguments]
     start = time.perf_counter()
     done = subprocess.run(command, cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, check=False)
     spent = time.perf_counter() - start
     if done.returncode:
         raise RuntimeError(f"labcore {' '.join(arguments)}: exit code {done.returncode}")
-    return spent, int(done.stdout.split()[-1]) * 1024
+    return spent, int(done.stdout.split()[-2]) * 1024, float(done.stdout.split()[-1])

@@ -20,7 +20,7 @@ HELD, HELD_IN_ALL = 8 << 20, 64 << 20
 
 @dataclass
 class Digests:
-    """What one pass gives. blobs is empty where they were not asked for; held: the content of small members, as it was hashed."""
+    """What one pass gives. held: the content of small members, as it was hashed. sha256, blobs: empty where not asked for."""
 
     sha256: str = ""
     members: dict[str, str] = field(default_factory=dict)
@@ -64,11 +64,16 @@ class _Split:
             self._begin()
 
 
-def digests(descriptor: int, members: Sequence[Member], where: str, *, blobs: bool) -> Digests:
-    """Read the whole archive once. Raises Refused where it changes meanwhile; members must be sorted by offset."""
+def digests(descriptor: int, members: Sequence[Member], where: str, *, blobs: bool, whole: bool = True) -> Digests:
+    """Read the whole archive once; members must be sorted by offset. Raises Refused where it changes meanwhile.
+
+    whole, blobs: whether to compute the archive's own SHA-256 and the members' git blobs.
+    """
     before = os.fstat(descriptor)
-    result, whole = Digests(), hashlib.sha256()
-    takers: list[Any] = [lambda start, piece: whole.update(piece), _Split(members, False, result.members, result.held).update]
+    result, archive = Digests(), hashlib.sha256()
+    takers: list[Any] = [_Split(members, False, result.members, result.held).update]
+    if whole:
+        takers.append(lambda start, piece: archive.update(piece))
     if blobs:
         takers.append(_Split(members, True, result.blobs, None).update)
     buffers = [bytearray(min(PIECE, max(before.st_size, 1))) for _ in range(BUFFERS)]
@@ -92,7 +97,7 @@ def digests(descriptor: int, members: Sequence[Member], where: str, *, blobs: bo
         for worker in workers:
             worker.shutdown()
     unchanged(before, descriptor, where)
-    result.sha256 = whole.hexdigest()
+    result.sha256 = archive.hexdigest() if whole else ""
     return result
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from labcore.sealed import Sealed
 
 BIG = 256 << 20
-"""Archives above this size get their SWHID computed only where one is asked for: it costs one more digest of every byte."""
+"""Above this size the SWHID is computed only where one is asked for, and the archive's own SHA-256 only where there is something to hold
+it against (a citation, an envelope, the ledger): each costs one more digest of every byte, and its files have theirs in any case."""
 EARLY = 32 << 20
 """Above this size the auditor's process starts while the archive is hashed; below, only once it is needed."""
 MALFORMED = {"S103", "S104", "S106", "S108", "S113", "S119"}
@@ -31,12 +32,16 @@ MALFORMED = {"S103", "S104", "S106", "S108", "S113", "S119"}
 
 @dataclass
 class Wanted:
-    """What the caller holds against the archive: digests from a citation, further public keys, a signature required."""
+    """What the caller holds against the archive: digests from a citation, further public keys, a signature required.
+
+    identity: compute SHA-256 and SWHID of a large archive even though there is nothing to hold them against.
+    """
 
     sha256: str = ""
     swhid: str = ""
     keys: list[Path] = field(default_factory=list)
     signed: bool = False
+    identity: bool = False
 
 
 @dataclass
@@ -126,7 +131,7 @@ def run_of(workspace: Workspace, path: Path) -> Iterator[Sealed]:
     with opened(workspace, path, whole=True) as checked:
         if checked.findings or checked.folder is None:
             raise Refused(f"{path.name}: NOT VERIFIED, so nothing of it is used: {(checked.findings or ['not judged'])[0]}")
-        print(f"{path.name}: VERIFIED, {checked.signature}; sha256:{checked.sha256}", flush=True)
+        print(f"{path.name}: VERIFIED, {checked.signature}{f'; sha256:{checked.sha256}' if checked.sha256 else ''}", flush=True)
         yield Sealed(checked.folder)
 
 
@@ -146,9 +151,12 @@ def _check(workspace: Workspace, checked: Checked, descriptor: int, child: confi
     size = os.fstat(descriptor).st_size
     if size > EARLY:
         child.start()
-    digests = passing.digests(descriptor, members, where, blobs=size <= BIG or bool(wanted.swhid))
+    always = size <= BIG or wanted.identity
+    whole = always or bool(wanted.sha256 or _frozen(workspace, top)) or _envelope(checked.path).exists()
+    digests = passing.digests(descriptor, members, where, blobs=always or bool(wanted.swhid), whole=whole)
     checked.members, checked.sha256 = {member.name: member for member in members}, digests.sha256
-    checked.say("archive", f"sha256:{digests.sha256}, {size} bytes, {len(members)} files")
+    named = f"sha256:{digests.sha256}" if whole else "a large archive, its own SHA-256 not computed: nothing here to hold it against"
+    checked.say("archive", f"{named}; {size} bytes, {len(members)} files")
     if wanted.sha256 and wanted.sha256.removeprefix("sha256:").lower() != digests.sha256:
         checked.find("archive", f"{where}: its SHA-256 is not the wanted {wanted.sha256[:80]}")
     files = _Members(where, checked.members, digests, top)
@@ -340,7 +348,7 @@ def _signature(workspace: Workspace, checked: Checked, wanted: Wanted) -> None:
     assert checked.facts is not None
     facts = checked.facts
     keys = [*sorted((workspace.evidence / "keys").glob("*.pub")), *wanted.keys]
-    envelope = checked.path.with_name(checked.path.name + attest.SUFFIX)
+    envelope = _envelope(checked.path)
     result = attest.check(envelope, keys, checked.path.name, checked.sha256)
     checked.signature = result.state
     if result.state == "wrong":
@@ -358,9 +366,19 @@ def _signature(workspace: Workspace, checked: Checked, wanted: Wanted) -> None:
     checked.say("signature", f"{result.state}: {result.text}")
 
 
+def _envelope(path: Path) -> Path:
+    return path.with_name(path.name + attest.SUFFIX)
+
+
+def _frozen(workspace: Workspace, top: str) -> list[dict[str, Any]]:
+    """The ledger's lines of frozen archives of this run."""
+    match = contents.TOP.fullmatch(top)
+    return [line for line in ledger.read(workspace.ledger) if line["event"] == "frozen" and match and line["run"] == match[2]]
+
+
 def _ledger(workspace: Workspace, checked: Checked) -> None:
     assert checked.facts is not None
-    lines = [line for line in ledger.read(workspace.ledger) if line["event"] == "frozen" and line["run"] == checked.facts.run]
+    lines = _frozen(workspace, contents.top(checked.facts))
     own = [line["n"] for line in lines if f"sha256:{checked.sha256}" in line["text"].split()]
     inside = checked.path.resolve().parent == (workspace.evidence / "archives").resolve()
     if own:

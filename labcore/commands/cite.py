@@ -29,13 +29,12 @@ def main(arguments: argparse.Namespace) -> int:
     path = arguments.file or latest(workspace, workspace.find(arguments.experiment), arguments.run)
     with machine_errors(workspace.local):
         clear_leftovers(workspace)
-        with opened(workspace, path, Wanted()) as checked:
+        with opened(workspace, path, Wanted(identity=True)) as checked:
             pass
     if checked.findings or checked.facts is None:
         print(f"{path.name}: NOT VERIFIED, so it is not cited: {(checked.findings or ['not judged'])[0]}")
         return FINDING
-    sha256, swhid = checked.sha256, checked.swhid or "SWHID not computed"
-    facts = checked.facts
+    sha256, swhid, facts = checked.sha256, checked.swhid, checked.facts
     forms = {"text": metadata.text, "bibtex": metadata.bibtex, "cff": metadata.cff_with_identity}
     chosen = [form for name, form in forms.items() if arguments.form in ("all", name)]
     print("\n\n".join("\n".join(map(printable, form(facts, sha256, swhid).strip().splitlines())) for form in chosen))

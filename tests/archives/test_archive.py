@@ -309,3 +309,20 @@ def test_facts_are_quoted(frozen: Any) -> None:
     text = metadata.bibtex(facts, "0" * 64, "x")
     assert text.count("{") == text.count("}")
     assert SimpleNamespace(**json.loads(metadata.datacite(facts))).publicationYear.isdigit()
+
+
+def test_a_large_archive_is_named_only_where_that_can_be_held_against_something(frozen: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(verification, "BIG", 0)
+    path = place(frozen, tmp_path, frozen.path.read_bytes())
+    with opened(frozen.workspace, path) as checked:
+        assert checked.findings == [] and checked.sha256 == frozen.done.sha256, "the ledger has a line of it"
+        assert checked.swhid == ""
+    monkeypatch.setattr(verification, "_frozen", lambda *_: [])
+    with opened(frozen.workspace, path) as checked:
+        assert (checked.findings, checked.sha256, checked.swhid) == ([], "", "")
+        assert "not computed" in checked.steps[0][1]
+    for wanted in (Wanted(identity=True), Wanted(sha256=frozen.done.sha256, swhid=frozen.done.swhid)):
+        with opened(frozen.workspace, path, wanted) as checked:
+            assert (checked.findings, checked.sha256, checked.swhid) == ([], frozen.done.sha256, frozen.done.swhid)
+    with opened(frozen.workspace, path, Wanted(sha256="0" * 64)) as checked:
+        assert checked.findings
