@@ -127,7 +127,9 @@ def test_all_of_a_repository(repository, capsys):
     assert command.main([]) == 0
     out = capsys.readouterr().out
     assert out.count(" VERIFIED") == 3 and "evidence/LEDGER.jsonl" in out and "not checked" not in out
-    assert command.main(["--experiment", "99"]) == 0
+    for name in ("99", "99_tiny"):
+        assert command.main(["--experiment", name]) == 0
+    assert command.main(["--experiment", "98"]) == 2 and command.main(["--experiment", "9"]) == 2
     assert git(repository, "status", "--porcelain") == "?? evidence/99_tiny/" + kept(repository).name + "/audit.json\n"
 
 

@@ -58,6 +58,7 @@ def test_undefined_is_nan_and_counts_are_not():
 def test_sums_at_the_ends_of_the_range():
     assert value("sum", [1e308, 1e308, -1e308, -1e308]) == 0.0
     assert value("sum", [1e308, 1e308, -1e308]) == 1e308
+    assert value("sum", [1e308, 1e308, -1e308, -1e308, 3.0]) == 3.0
     assert value("sum", [1e308, 1e308]) == math.inf and value("sum", [-1e308, -1e308]) == -math.inf
     assert value("sum", [math.inf, 1e308, 1e308]) == math.inf
     assert math.isnan(value("sum", [math.inf, -math.inf]))

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -118,3 +119,20 @@ def test_many_findings_of_one_rule_are_counted(tmp_path):
     found = audit(evidence.seal(tmp_path)).document["findings"]
     assert [item["rule"] for item in found] == ["R301"] * 21
     assert "64 more findings of this rule here" in {item["text"] for item in found}
+
+
+def texts(run: Path) -> set[str]:
+    return {f"{item['where']}: {item['text']}" for item in audit(run).document["findings"]}
+
+
+def test_files_and_groups_missing_or_too_many_are_told_apart(tmp_path):
+    run = tiny.evidence().seal(tmp_path)
+    (run / "sealed" / "sources.zip").rename(run / "sealed" / "notes")
+    assert texts(run) == {"sources.zip: is missing", "notes: is not declared"}
+    evidence = tiny.evidence()
+    evidence.arrays["zzz/array"] = np.zeros(1)
+    assert "arrays.h5:zzz: is no block of this file" in texts(evidence.seal(tmp_path))
+    run = tiny.evidence().seal(tmp_path)
+    with h5py.File(run / "sealed" / "arrays.h5", "r+", libver="earliest") as file:
+        del file["weights"]
+    assert "arrays.h5:weights: the block has no group" in texts(run)

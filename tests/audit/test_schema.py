@@ -120,6 +120,16 @@ def test_broken(change):
     assert caught.value.rule == "S106" and caught.value.where.startswith("protocol")
 
 
+def test_factors_are_integers_of_64_bits():
+    protocol = tiny.protocol()
+    protocol["factors"]["size"] = [-(2**63), 2**63 - 1]
+    assert check(protocol).count("scaled") == 4
+    for value in (2**63, -(2**63) - 1):
+        protocol["factors"]["size"] = [value]
+        with pytest.raises(Damaged, match="64 bits"):
+            check(protocol)
+
+
 def test_a_protocol_that_is_no_object():
     for value in ([], None, "x", 1):
         with pytest.raises(Damaged):
