@@ -18,7 +18,7 @@ from labcore import archive, canonical, confined, passing, swhid, tape, verifica
 from labcore.errors import Refused
 from labcore.verification import Wanted, opened
 from tests.archives.conftest import place
-from tests.archives.forge import members
+from tests.archives.forge import Forged, members
 
 
 def test_an_archive_is_verified_and_signed(frozen: Any) -> None:
@@ -326,3 +326,20 @@ def test_a_large_archive_is_named_only_where_that_can_be_held_against_something(
             assert (checked.findings, checked.sha256, checked.swhid) == ([], frozen.done.sha256, frozen.done.swhid)
     with opened(frozen.workspace, path, Wanted(sha256="0" * 64)) as checked:
         assert checked.findings
+
+
+def test_an_audit_by_another_version_is_compared_in_what_it_decided(frozen: Any, tmp_path: Path) -> None:
+    def older(document: dict[str, Any]) -> None:
+        document |= {"auditor": {"version": "0.9"}, "rederived": {}}
+
+    def lying(document: dict[str, Any]) -> None:
+        older(document)
+        document["claims"]["Z01"]["verdict"] = "qualified"
+
+    for number, (change, wanted) in enumerate(((older, []), (lying, ["audit.json: its claims"]))):
+        (tmp_path / str(number)).mkdir()
+        _, data = Forged(frozen.run, tmp_path / str(number), frozen.root).archive(change)
+        with opened(frozen.workspace, place(frozen, tmp_path, data)) as checked:
+            assert any("0.9" in text for step, text in checked.steps if step == "audit")
+            assert len(checked.findings) >= len(wanted) and all(part in checked.findings[0] for part in wanted)
+            assert bool(checked.findings) == bool(wanted), checked.findings
