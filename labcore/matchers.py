@@ -87,6 +87,8 @@ def pack(ids: Any) -> bytes:
     Traceback (most recent call last):
     TypeError: ids[1]: got bool True; wanted an integer
     """
+    if isinstance(ids, array):
+        ids = np.frombuffer(ids, ids.typecode) if len(ids) else np.empty(0, np.int64)
     if isinstance(ids, np.ndarray):
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
             raise TypeError(f"ids: got {ids.dtype} with {ids.ndim} dimensions; wanted integers with 1")

@@ -1,6 +1,7 @@
 """Every index against the dictionary of full sequences: random operations, refusals, shape of the trees."""
 
 import random
+from array import array
 
 import numpy as np
 import pytest
@@ -87,6 +88,14 @@ def test_refuses_block(block):
 def test_unknown_name():
     with pytest.raises(ValueError, match="'btree'"):
         make("btree")
+
+
+def test_lists_arrays_and_tuples_pack_alike():
+    ids = [3, 0, 2**31 - 1, 7]
+    assert pack(ids) == pack(tuple(ids)) == pack(array("q", ids)) == pack(array("L", ids)) == pack(np.array(ids, np.uint32))
+    for bad in (array("d", [1.0]), array("q"), array("q", [-1]), array("q", [2**31])):
+        with pytest.raises((TypeError, ValueError), match="ids"):
+            pack(bad)
 
 
 def test_the_caller_may_change_its_list():
