@@ -12,6 +12,7 @@ import numpy as np
 from labcore.battery.guard import FINDINGS, Guard, Misbehaved, NotApplicable, OutOfTime
 
 Case = dict[str, Any]
+PATIENCE = 5  # cases of a check that may raise before it is given up
 PASSED, FAILED, ERROR, NOT_APPLICABLE = "passed", "failed", "error", "not applicable"
 
 
@@ -101,7 +102,7 @@ def perform(lab: Lab, check: Check, effort: int, shrink: float = 0.0, enough: fl
     result = Result(check.rule, check.interface, check.title, check.reason, PASSED)
     start = time.monotonic()  # the battery's own limits, not a measurement of evidence
     rng = np.random.default_rng([lab.seed, int(check.rule[1:])])
-    reason = ""
+    reason, broken = "", 0
     try:
         for case in check.cases(lab, rng, effort):
             if enough and result.cases and time.monotonic() - start > enough:
@@ -117,13 +118,16 @@ def perform(lab: Lab, check: Check, effort: int, shrink: float = 0.0, enough: fl
                 so_far = lab.seen() if lab.seen else None
                 if so_far is None or not so_far.fired:
                     _blame(lab, result, error, case)
-                    break
+                    broken += 1
+                    if result.status == FAILED or result.kind != "raised" or broken > PATIENCE:
+                        break
+                    continue  # another case may show more than that it raises
                 measured = so_far
             result.cases += 1
-            if measured.fired or not result.value >= measured.value:
+            if measured.fired or (result.status == PASSED and not result.value >= measured.value):
                 result.value, result.threshold, result.text = measured.value, measured.threshold, measured.text
             if measured.fired:
-                result.status, result.case = FAILED, case
+                result.status, result.case, result.kind, result.call = FAILED, case, "", ""
                 break
     except NotApplicable as error:  # while cases were being made
         reason = reason or str(error)
@@ -138,7 +142,8 @@ def perform(lab: Lab, check: Check, effort: int, shrink: float = 0.0, enough: fl
 
 
 def _blame(lab: Lab, result: Result, error: Misbehaved | OutOfTime, case: Case) -> None:
-    result.case = case
+    if result.status == PASSED:
+        result.case = case
     if isinstance(error, OutOfTime):
         where = lab.guard.where() if lab.guard else "factory()"
         result.status, result.kind, result.call, result.text = ERROR, "hung", where, f"no answer within {lab.seconds:g} s"

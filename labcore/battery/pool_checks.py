@@ -344,6 +344,9 @@ def sequences(kind: str) -> Any:
             ops = [(names[int(rng.integers(len(names)))], int(rng.integers(40)), int(rng.integers(40))) for _ in range(count)]
             if index % 2 == 0:  # a fresh pool hides what a fragmented one shows
                 ops = [*opening(names, rng, lab.claims.block), *ops]
+            elif "serve" in names:
+                served: Op = ("serve", int(rng.integers(40)), 3 * int(rng.integers(4)) + 3 * lab.claims.block)
+                ops = [served, ("crowd", int(rng.integers(40)), 0), served, *ops]
             yield {"ops": tuple(ops)}
 
     return make

@@ -22,6 +22,15 @@ def turn(x: Floats, positions: Floats, base: float = BASE) -> Floats:
     return rotate(x, np.cos(angle), np.sin(angle))
 
 
+def turn_from(x: Floats, start: int) -> Floats:
+    """`turn` at positions start, start + 1, ..."""
+    stop = start + x.shape[-2]
+    if start < 0 or stop > TABLE:
+        return turn(x, np.arange(start, stop))
+    cos, sin = phases(x.shape[-1] // 2)
+    return rotate(x, cos[start:stop], sin[start:stop])
+
+
 @cache
 def phases(half: int) -> tuple[Floats, Floats]:
     """Cosine and sine [TABLE, half] of the first positions."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from labcore.battery.interfaces import CacheClaims, Floats, Request, Started
-from labcore.battery.reference_attention import turn
+from labcore.battery.reference_attention import turn_from
 
 HEADS, GROUPS, HEAD = 4, 2, 4
 WIDTH = HEADS * HEAD
@@ -214,10 +214,10 @@ class ReferenceCache:
         return x
 
     def mix(self, q: Floats, k: Floats, v: Floats, new: Floats) -> Floats:
-        """Causal attention [h, n, d] of queries at positions `new` on all keys [g, m, d]."""
+        """Causal attention [h, n, d] of queries at positions `new`, one after another, on all keys [g, m, d]."""
         n, m = q.shape[1], k.shape[1]
-        q = turn(q, new)
-        k = turn(k, np.arange(m))[EXPAND]
+        q = turn_from(q, int(new[0])) if n else q
+        k = turn_from(k, 0)[EXPAND]
         v = v[EXPAND]
         scores = q @ k.swapaxes(1, 2)
         scores /= np.sqrt(HEAD)

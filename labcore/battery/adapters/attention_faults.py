@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from labcore.battery.adapters.fault import Fault
+from labcore.battery.adapters.fault import Fault, Make, Seedless
 from labcore.battery.interfaces import KINDS, AttentionClaims, Floats, View
 from labcore.battery.reference_attention import BASE, ReferenceAttention, rotate
+from labcore.faults.bf16_positions import rounded
 from labcore.faults.first_key_triangle import triangle
 from labcore.faults.packed import block_diagonal, causal_only
 
@@ -87,9 +88,7 @@ class BrainPositions(SinglePhases):
     """BR-11: positions pass through bfloat16, which cannot tell 256 from 257."""
 
     def positions(self, positions: Floats) -> Floats:
-        bits = positions.astype(np.float32).view(np.uint32)
-        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
-        return rounded.view(np.float32)
+        return rounded(positions).astype(np.float32)
 
 
 def quantised(x: Floats, axis: int, bits: int = 4) -> Floats:
@@ -157,9 +156,9 @@ class SplitByBatch(FixedSplit):
         return 16 if n == 1 else 64
 
 
-def made(kind: Any, claims: AttentionClaims) -> Any:
+def made(kind: Any, claims: AttentionClaims) -> Make:
     """A factory that takes a seed, which attention has no use for: the battery's cases are drawn from it."""
-    return lambda seed: kind(claims)
+    return Seedless(kind, claims)
 
 
 ROTARY = AttentionClaims(rotary=True, kinds=("causal", "packed"))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from labcore.battery.adapters.fault import Fault, Make
+from labcore.battery.adapters.fault import Fault, Make, Seeded
 from labcore.battery.interfaces import CacheClaims, Floats, Request, Started
 from labcore.battery.reference_attention import turn
 from labcore.battery.reference_cache import GROUPS, HEAD, HEADS, WIDTH, Domain, ReferenceCache, State
+from labcore.faults.content_keys import raw_bytes, untagged
+from labcore.faults.trimming import relative_crop
 
 PLAIN = CacheClaims()
 SCOPED = CacheClaims(scopes=True)
@@ -55,8 +56,14 @@ class Padded(ReferenceCache):
         return super().embed(inputs, embedding) + (0 if self.rotary else table[self.now])
 
     def mix(self, q: Floats, k: Floats, v: Floats, new: Floats) -> Floats:
-        # Keys stand from the first token on, whatever the padding in front: only distances count.
-        return super().mix(q, k, v, np.arange(k.shape[1] - len(new), k.shape[1]) if self.rotary else new * 0)
+        return self.softmax(q, k, v)
+
+    def softmax(self, q: Floats, k: Floats, v: Floats) -> Floats:
+        """Causal attention of queries and keys as they are."""
+        k, v = np.repeat(k, HEADS // GROUPS, axis=0), np.repeat(v, HEADS // GROUPS, axis=0)
+        scores = np.where(self.allowed(q.shape[1], k.shape[1]), q @ k.swapaxes(1, 2) / np.sqrt(HEAD), -np.inf)
+        weight = np.exp(scores - scores.max(axis=2, keepdims=True))
+        return np.asarray(weight / weight.sum(axis=2, keepdims=True) @ v)
 
 
 class PaddingCounts(Padded):
@@ -74,13 +81,6 @@ class PaddingCountsRotary(PaddingCounts):
     def mix(self, q: Floats, k: Floats, v: Floats, new: Floats) -> Floats:
         first = int(new[-1]) + 1 - k.shape[1]
         return self.softmax(turn(q, new), turn(k, np.arange(first, first + k.shape[1])), v)
-
-    def softmax(self, q: Floats, k: Floats, v: Floats) -> Floats:
-        """Attention of turned queries and keys."""
-        k, v = np.repeat(k, HEADS // GROUPS, axis=0), np.repeat(v, HEADS // GROUPS, axis=0)
-        scores = np.where(self.allowed(q.shape[1], k.shape[1]), q @ k.swapaxes(1, 2) / np.sqrt(HEAD), -np.inf)
-        weight = np.exp(scores - scores.max(axis=2, keepdims=True))
-        return np.asarray(weight / weight.sum(axis=2, keepdims=True) @ v)
 
 
 class SuffixOnly(ReferenceCache):
@@ -105,19 +105,14 @@ class SuffixOnly(ReferenceCache):
         return seen & (np.arange(m) >= m - n) if self.blind else seen
 
 
-def relative(length: int, argument: int) -> int:
-    """Tokens left of `length` when an argument that is not positive is read as relative, as a slice."""
-    return min(argument, length) if argument > 0 else len(range(length)[: length + argument]) if argument else length
-
-
 class RelativeCrop(ReferenceCache):
     """BR-15: crop(0) keeps all, trim beyond the beginning keeps some, reset leaves zero keys."""
 
     def crop(self, handle: Hashable, length: int) -> None:
-        super().crop(handle, relative(len(self.running[handle].names), length))
+        super().crop(handle, relative_crop(len(self.running[handle].names), length))
 
     def trim(self, handle: Hashable, count: int) -> None:
-        self.running[handle] = self.copy(self.running[handle], relative(len(self.running[handle].names), -count))
+        self.running[handle] = self.copy(self.running[handle], relative_crop(len(self.running[handle].names), -count))
 
     def reset(self, handle: Hashable) -> None:
         state = self.running[handle]
@@ -243,14 +238,14 @@ class BytesOnly(ReferenceCache):
     """BR-22: a picture is named by its bytes, without shape and type."""
 
     def digest(self, media: Floats) -> Hashable:
-        return hashlib.sha256(media.tobytes()).hexdigest()
+        return raw_bytes(media)
 
 
 class Untagged(ReferenceCache):
     """BR-23: optional fields are appended without their names."""
 
     def domain(self, request: Request) -> Domain:
-        return (self.version, *(field for field in (request.adapter, self.salt(request)) if field))
+        return (self.version, untagged({"adapter": request.adapter, "salt": self.salt(request)}))
 
     def salt(self, request: Request) -> str:
         """The scope as it stands in the key."""
@@ -351,7 +346,7 @@ class Copied(HandedOut):
 
 def made(kind: Any, claims: CacheClaims) -> Make:
     """A factory that takes the seed of the weights."""
-    return lambda seed: kind(claims, seed)
+    return Seeded(kind, claims)
 
 
 SMALL_PICTURES = replace(PICTURES, shapes=((3, 10),), dtypes=("uint8",))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from labcore.battery.adapters.fault import Fault
+from labcore.battery.adapters.fault import Fault, Make, Seedless
 from labcore.battery.interfaces import Floats, PoolClaims
 from labcore.blocks import PoolError
 from labcore.faults import pools
@@ -184,9 +184,9 @@ class Landed(Paged):
         """It has landed."""
 
 
-def made(kind: Any, make: Callable[[int, int], PagedPool]) -> Any:
+def made(kind: Any, make: Callable[[int, int], PagedPool]) -> Make:
     """A factory that takes a seed, which a pool has no use for."""
-    return lambda seed: kind(make)
+    return Seedless(kind, make)
 
 
 def _fault(name: str, title: str, variant: Any, control: Any, *rules: str) -> Fault:

@@ -1,0 +1,117 @@
+"""Battery power: which rule fired, decided again from the stored values and limits; the specimens computed again from their inputs.
+
+The values themselves are the battery's measurements and given: to measure them again would be to run the battery. What is decided here
+follows from them alone. A specimen's output is derived in plain loops from what the fault does: a row of minus infinity gives NaN; NaN
+behind the written slots reaches everything; a mask anchored top left shows query i the keys 0 to i.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.study import Derived, Study
+
+Array = NDArray[Any]
+VARIANTS = 3
+CLOSE = 1e-12
+WHY = "softmax over at most seven scores below 20 and a mean of values below 5: two orders of summation differ by less than 1e-14"
+BOUNDS = {"specimens/output": (CLOSE, WHY), "specimens/textbook": (CLOSE, WHY)}
+MEASURED = "measured by the battery; the decisions that follow from it are derived"
+GIVEN = {f"{interface}/{name}": MEASURED for interface in ("attention", "cache", "pool") for name in ("value", "limit_low", "limit_high")}
+
+
+def derive(study: Study) -> Iterator[Derived]:
+    """Blocks matrix and specimens."""
+    yield matrix(study)
+    yield from specimens(study)
+
+
+def matrix(study: Study) -> Derived:
+    """Counts of seeds by rule: a rule fires where its value exceeds its limit; between the least and the largest limit nothing may lie."""
+    rules, faults, right = study.settings["rules"], study.settings["faults"], study.settings["right"]
+    columns = [rule for interface in rules for rule in rules[interface]]
+    fired, reasons = [], []
+    counts: dict[str, list[int]] = {name: [] for name in ("seeds_fired", "seeds_right", "seeds_broken", "rules_fired", "rules_applied")}
+    stored = {
+        interface: (study.decoded(interface, "value"), study.read(interface, "limit_low"), study.read(interface, "limit_high"))
+        for interface in rules
+    }
+    for row, factors in enumerate(study.rows("matrix")):
+        fault = factors["fault"]
+        interface = next(name for name in faults if fault in faults[name])
+        at = (faults[interface].index(fault), row % VARIANTS)
+        value, low, high = (array[at] for array in stored[interface])
+        line = dict.fromkeys(columns, -1)
+        hits: list[set[int]] = []
+        for place, rule in enumerate(rules[interface]):
+            seeds: set[int] = set()
+            if not math.isnan(high[place]):
+                for seed, number in enumerate(value[:, place]):
+                    if number > high[place]:
+                        seeds.add(seed)
+                    elif number > low[place]:
+                        raise ValueError(f"{fault} {factors['variant']} {rule}, seed {seed}: {number} lies between the limits")
+                line[rule] = len(seeds)
+            elif (value[:, place] > 0).any():
+                raise ValueError(f"{fault} {factors['variant']} {rule}: a value without a limit")
+            hits.append(seeds)
+        fired.append([line[rule] for rule in columns])
+        reasons.append([int(rule in right[fault]) for rule in columns])
+        good = [hits[rules[interface].index(rule)] for rule in right[fault]]
+        counts["seeds_fired"].append(len(set().union(*hits)))
+        counts["seeds_right"].append(len(set().union(*good)))
+        counts["seeds_broken"].append(sum(any(number == study.settings["broken"] for number in numbers) for numbers in value))
+        counts["rules_fired"].append(sum(bool(seeds) for seeds in hits))
+        counts["rules_applied"].append(sum(not math.isnan(number) for number in high))
+    return Derived("matrix", None, {"fired": np.array(fired, np.int32), "right": np.array(reasons, np.uint8)}, counts=counts)
+
+
+def specimens(study: Study) -> Iterator[Derived]:
+    """Inputs drawn again, outputs computed again."""
+    shape = study.settings["specimen"]
+    n, m, width = shape["queries"], shape["keys"], shape["width"]
+    names = study.protocol["factors"]["specimen"]
+    for row in study.chosen("specimens"):
+        factors = study.rows("specimens")[row]
+        name, faulty = factors["specimen"], factors["twin"] == "faulty"
+        rng = np.random.default_rng([study.settings["specimen_seed"], names.index(name)])
+        q = rng.standard_normal((shape["heads"], n, width))
+        k = rng.standard_normal((shape["groups"], m, width))
+        v = rng.standard_normal((shape["groups"], m, width))
+        written = shape["written"] if name == "unwritten" else m
+        seen = [[key <= written - n + i and not (name == "no_key" and i == 1) for key in range(m)] for i in range(n)]
+        right = attention(q, k, v, seen)
+        out = right
+        if faulty and name == "corner":
+            out = attention(q, k, v, [[key <= i for key in range(m)] for i in range(n)])
+        elif faulty and name == "no_key":
+            out = right.copy()
+            out[:, 1] = math.nan
+        elif faulty:
+            out = np.full_like(right, math.nan)
+        k[:, written:], v[:, written:] = math.nan, math.nan
+        arrays = {"q": q, "k": k, "v": v, "allowed": np.array(seen, np.uint8), "output": out, "textbook": right}
+        yield Derived("specimens", [row], {key: array[None] for key, array in arrays.items()})
+
+
+def attention(q: Array, k: Array, v: Array, seen: list[list[bool]]) -> Array:
+    """One head, one query, one number at a time; zeros where a query sees nothing."""
+    heads, n, width = q.shape
+    out = np.zeros(q.shape)
+    for head in range(heads):
+        group = head * len(k) // heads
+        for i in range(n):
+            keys = [key for key in range(k.shape[1]) if seen[i][key]]
+            scores = [math.fsum(q[head, i, c] * k[group, key, c] for c in range(width)) / math.sqrt(width) for key in keys]
+            top = max(scores, default=0.0)
+            shares = [math.exp(score - top) for score in scores]
+            for c in range(width):
+                if keys:
+                    terms = (share * v[group, key, c] for share, key in zip(shares, keys, strict=True))
+                    out[head, i, c] = math.fsum(terms) / math.fsum(shares)
+    return out
