@@ -37,15 +37,14 @@ def matrix(study: Study) -> Derived:
     columns = [rule for interface in rules for rule in rules[interface]]
     fired, reasons = [], []
     counts: dict[str, list[int]] = {name: [] for name in ("seeds_fired", "seeds_right", "seeds_broken", "rules_fired", "rules_applied")}
-    stored = {
-        interface: (study.decoded(interface, "value"), study.read(interface, "limit_low"), study.read(interface, "limit_high"))
+    stored: dict[str, list[Array]] = {
+        interface: [study.decoded(interface, "value"), study.read(interface, "limit_low"), study.read(interface, "limit_high")]
         for interface in rules
     }
     for row, factors in enumerate(study.rows("matrix")):
         fault = factors["fault"]
         interface = next(name for name in faults if fault in faults[name])
-        at = (faults[interface].index(fault), row % VARIANTS)
-        value, low, high = (array[at] for array in stored[interface])
+        value, low, high = (array[faults[interface].index(fault), row % VARIANTS] for array in stored[interface])
         line = dict.fromkeys(columns, -1)
         hits: list[set[int]] = []
         for place, rule in enumerate(rules[interface]):

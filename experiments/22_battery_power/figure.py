@@ -50,6 +50,6 @@ def draw(run: Sealed) -> dict[str, Figure]:
         fontsize=10,
     )
     axes[-1].set_xlabel(
-        "share of seeds on which the rule fired on the faulty variant (%); framed: looks at what is wrong; dash: does not apply"
+        "seeds on which the rule fired on the faulty variant (%); framed: a rule that looks at what is wrong; dash: does not apply"
     )
     return {"matrix": figure}
