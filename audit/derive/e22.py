@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ from audit.study import Derived, Study
 
 Array = NDArray[Any]
 VARIANTS = 3
+NOT_APPLICABLE = 255
 CLOSE = 1e-12
 WHY = "softmax over at most seven scores below 20 and a mean of values below 5: two orders of summation differ by less than 1e-14"
 BOUNDS = {"specimens/output": (CLOSE, WHY), "specimens/textbook": (CLOSE, WHY)}
 MEASURED = "measured by the battery; the decisions that follow from it are derived"
-GIVEN = {f"{interface}/{name}": MEASURED for interface in ("attention", "cache", "pool") for name in ("value", "limit_low", "limit_high")}
+GIVEN = {f"{interface}/{name}": MEASURED for interface in ("attention", "cache", "pool") for name in ("value", "limit")}
 
 
 def derive(study: Study) -> Iterator[Derived]:
@@ -32,42 +34,41 @@ def derive(study: Study) -> Iterator[Derived]:
 
 
 def matrix(study: Study) -> Derived:
-    """Counts of seeds by rule: a rule fires where its value exceeds its limit; between the least and the largest limit nothing may lie."""
+    """Counts of seeds by rule: a rule fires where its value exceeds its limit."""
     rules, faults, right = study.settings["rules"], study.settings["faults"], study.settings["right"]
-    columns = [rule for interface in rules for rule in rules[interface]]
+    names = [rule for interface in rules for rule in rules[interface]]
     fired, reasons = [], []
     counts: dict[str, list[int]] = {name: [] for name in ("seeds_fired", "seeds_right", "seeds_broken", "rules_fired", "rules_applied")}
-    stored: dict[str, list[Array]] = {
-        interface: [study.decoded(interface, "value"), study.read(interface, "limit_low"), study.read(interface, "limit_high")]
-        for interface in rules
-    }
+    values = {interface: study.decoded(interface, "value") for interface in rules}
+    limits = {interface: study.read(interface, "limit") for interface in rules}
     for row, factors in enumerate(study.rows("matrix")):
         fault = factors["fault"]
         interface = next(name for name in faults if fault in faults[name])
-        value, low, high = (array[faults[interface].index(fault), row % VARIANTS] for array in stored[interface])
-        line = dict.fromkeys(columns, -1)
-        hits: list[set[int]] = []
-        for place, rule in enumerate(rules[interface]):
-            seeds: set[int] = set()
-            if not math.isnan(high[place]):
-                for seed, number in enumerate(value[:, place]):
-                    if number > high[place]:
-                        seeds.add(seed)
-                    elif number > low[place]:
-                        raise ValueError(f"{fault} {factors['variant']} {rule}, seed {seed}: {number} lies between the limits")
-                line[rule] = len(seeds)
-            elif (value[:, place] > 0).any():
-                raise ValueError(f"{fault} {factors['variant']} {rule}: a value without a limit")
-            hits.append(seeds)
-        fired.append([line[rule] for rule in columns])
-        reasons.append([int(rule in right[fault]) for rule in columns])
-        good = [hits[rules[interface].index(rule)] for rule in right[fault]]
-        counts["seeds_fired"].append(len(set().union(*hits)))
-        counts["seeds_right"].append(len(set().union(*good)))
-        counts["seeds_broken"].append(sum(any(number == study.settings["broken"] for number in numbers) for numbers in value))
-        counts["rules_fired"].append(sum(bool(seeds) for seeds in hits))
-        counts["rules_applied"].append(sum(not math.isnan(number) for number in high))
+        number, variant = faults[interface].index(fault), row % VARIANTS
+        value, limit = values[interface][number, variant], limits[interface][number, variant]
+        line = dict.fromkeys(names, -1)
+        hits: dict[str, set[int]] = {}
+        for column, rule in enumerate(rules[interface]):
+            hits[rule] = {seed for seed in range(len(value)) if above(float(value[seed, column]), int(limit[seed, column]))}
+            if any(code != NOT_APPLICABLE for code in limit[:, column].tolist()):
+                line[rule] = len(hits[rule])
+        fired.append([line[rule] for rule in names])
+        reasons.append([int(rule in right[fault]) for rule in names])
+        counts["seeds_fired"].append(len(set().union(*hits.values())))
+        counts["seeds_right"].append(len(set().union(*(hits[rule] for rule in right[fault]))))
+        counts["seeds_broken"].append(sum(study.settings["broken"] in numbers for numbers in value.tolist()))
+        counts["rules_fired"].append(sum(bool(seeds) for seeds in hits.values()))
+        counts["rules_applied"].append(sum(line[rule] >= 0 for rule in rules[interface]))
     return Derived("matrix", None, {"fired": np.array(fired, np.int32), "right": np.array(reasons, np.uint8)}, counts=counts)
+
+
+def above(value: float, code: int) -> bool:
+    """Whether a value exceeds the limit of a code: 0 for zero, else the fourth root of a power of two. Exact: fourth powers are compared."""
+    if code == NOT_APPLICABLE or math.isnan(value):
+        return False
+    if math.isinf(value) or value <= 0 or code == 0:
+        return value > 0
+    return Fraction(value) ** 4 > Fraction(2) ** (code - 201)
 
 
 def specimens(study: Study) -> Iterator[Derived]:
