@@ -38,7 +38,9 @@ def matrix(study: Study) -> Derived:
     rules, faults, right = study.settings["rules"], study.settings["faults"], study.settings["right"]
     names = [rule for interface in rules for rule in rules[interface]]
     fired, reasons = [], []
-    counts: dict[str, list[int]] = {name: [] for name in ("seeds_fired", "seeds_right", "seeds_broken", "rules_fired", "rules_applied")}
+    counts: dict[str, list[int]] = {
+        name: [] for name in ("seeds", "seeds_fired", "seeds_right", "seeds_broken", "rules_fired", "rules_applied")
+    }
     values = {interface: study.decoded(interface, "value") for interface in rules}
     limits = {interface: study.read(interface, "limit") for interface in rules}
     for row, factors in enumerate(study.rows("matrix")):
@@ -54,6 +56,7 @@ def matrix(study: Study) -> Derived:
                 line[rule] = len(hits[rule])
         fired.append([line[rule] for rule in names])
         reasons.append([int(rule in right[fault]) for rule in names])
+        counts["seeds"].append(len(value))
         counts["seeds_fired"].append(len(set().union(*hits.values())))
         counts["seeds_right"].append(len(set().union(*(hits[rule] for rule in right[fault]))))
         counts["seeds_broken"].append(sum(study.settings["broken"] in numbers for numbers in value.tolist()))
@@ -63,7 +66,7 @@ def matrix(study: Study) -> Derived:
 
 
 def above(value: float, code: int) -> bool:
-    """Whether a value exceeds the limit of a code: 0 for zero, else the fourth root of a power of two. Exact: fourth powers are compared."""
+    """Whether a value exceeds the limit of a code: 0 for zero, else the fourth root of a power of two. Exact: by fourth powers."""
     if code == NOT_APPLICABLE or math.isnan(value):
         return False
     if math.isinf(value) or value <= 0 or code == 0:
@@ -95,7 +98,7 @@ def specimens(study: Study) -> Iterator[Derived]:
         elif faulty:
             out = np.full_like(right, math.nan)
         k[:, written:], v[:, written:] = math.nan, math.nan
-        arrays = {"q": q, "k": k, "v": v, "allowed": np.array(seen, np.uint8), "output": out, "textbook": right}
+        arrays: dict[str, Array] = {"q": q, "k": k, "v": v, "allowed": np.array(seen, np.uint8), "output": out, "textbook": right}
         yield Derived("specimens", [row], {key: array[None] for key, array in arrays.items()})
 
 

@@ -42,7 +42,7 @@ def limit_of(code: NDArray[np.uint8]) -> NDArray[np.float64]:
 
 
 def decide(variant: str, seen: Seen, value: NDArray[np.uint16], code: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which rule fired on which seed [seed, rule]: stored value > stored limit. On twins and controls the full numbers must say the same."""
+    """Which rule fired on which seed [seed, rule]: stored value > stored limit. On twins and controls the full numbers must agree."""
     with np.errstate(invalid="ignore"):
         measured, stored = seen.value > seen.limit, value_of(value) > limit_of(code)
     if variant != "faulty" and not np.array_equal(measured, stored):
@@ -70,6 +70,7 @@ def batches(protocol: Protocol) -> Iterator[Batch]:
         row[own] = np.where(applies, hit.sum(axis=0), -1)
         fired.append(row)
         right.append(reasons)
+        counts["seeds"].append(len(protocol.seeds))
         counts["seeds_fired"].append(int(hit.any(axis=1).sum()))
         counts["seeds_right"].append(int(hit[:, reasons[own]].any(axis=1).sum()))
         counts["seeds_broken"].append(int((seen.value == BROKEN).any(axis=1).sum()))
