@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from audit.study import Derived, Study
 
 Array = NDArray[Any]
 VARIANTS = 3
-NOT_APPLICABLE = 255
+NOTHING, BROKE = 255, 253
 CLOSE = 1e-12
 WHY = "softmax over at most seven scores below 20 and a mean of values below 5: two orders of summation differ by less than 1e-14"
 BOUNDS = {"specimens/output": (CLOSE, WHY), "specimens/textbook": (CLOSE, WHY)}
@@ -41,7 +40,7 @@ def matrix(study: Study) -> Derived:
     counts: dict[str, list[int]] = {
         name: [] for name in ("seeds", "seeds_fired", "seeds_right", "seeds_broken", "rules_fired", "rules_applied")
     }
-    values = {interface: study.decoded(interface, "value") for interface in rules}
+    values = {interface: study.read(interface, "value") for interface in rules}
     limits = {interface: study.read(interface, "limit") for interface in rules}
     for row, factors in enumerate(study.rows("matrix")):
         fault = factors["fault"]
@@ -51,27 +50,23 @@ def matrix(study: Study) -> Derived:
         line = dict.fromkeys(names, -1)
         hits: dict[str, set[int]] = {}
         for column, rule in enumerate(rules[interface]):
-            hits[rule] = {seed for seed in range(len(value)) if above(float(value[seed, column]), int(limit[seed, column]))}
-            if any(code != NOT_APPLICABLE for code in limit[:, column].tolist()):
+            hits[rule] = {seed for seed in range(len(value)) if above(int(value[seed, column]), int(limit[seed, column]))}
+            if any(code != NOTHING for code in limit[:, column].tolist()):
                 line[rule] = len(hits[rule])
         fired.append([line[rule] for rule in names])
         reasons.append([int(rule in right[fault]) for rule in names])
         counts["seeds"].append(len(value))
         counts["seeds_fired"].append(len(set().union(*hits.values())))
         counts["seeds_right"].append(len(set().union(*(hits[rule] for rule in right[fault]))))
-        counts["seeds_broken"].append(sum(study.settings["broken"] in numbers for numbers in value.tolist()))
+        counts["seeds_broken"].append(sum(BROKE in codes for codes in value.tolist()))
         counts["rules_fired"].append(sum(bool(seeds) for seeds in hits.values()))
         counts["rules_applied"].append(sum(line[rule] >= 0 for rule in rules[interface]))
     return Derived("matrix", None, {"fired": np.array(fired, np.int32), "right": np.array(reasons, np.uint8)}, counts=counts)
 
 
-def above(value: float, code: int) -> bool:
-    """Whether a value exceeds the limit of a code: 0 for zero, else the fourth root of a power of two. Exact: by fourth powers."""
-    if code == NOT_APPLICABLE or math.isnan(value):
-        return False
-    if math.isinf(value) or value <= 0 or code == 0:
-        return value > 0
-    return Fraction(value) ** 4 > Fraction(2) ** (code - 201)
+def above(value: int, limit: int) -> bool:
+    """Whether a value's code exceeds its limit's. Codes grow with the number: 0 is zero, 254 infinite; two more stand for none."""
+    return limit != NOTHING and value not in (NOTHING, BROKE) and value > limit
 
 
 def specimens(study: Study) -> Iterator[Derived]:

@@ -16,38 +16,28 @@ from labcore.battery.reference_attention import ReferenceAttention
 from labcore.battery.views import textbook
 from labcore.protocol import Protocol
 
-
-def brain(values: NDArray[np.float64]) -> NDArray[np.uint16]:
-    """Bit patterns of bfloat16, rounded to the nearest, ties to even; NaN and infinity stay."""
-    bits = values.astype(np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    return np.where(np.isfinite(values), rounded, np.where(np.isnan(values), 0x7FC0, 0x7F80)).astype(np.uint16)
+NOTHING, INFINITE, BROKE, TOP = 255, 254, 253, 252
 
 
-def value_of(bits: NDArray[np.uint16]) -> NDArray[np.float64]:
-    """The numbers of bfloat16 patterns."""
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+def code_of(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Values and limits in a byte: 0 is zero, c from 1 to 252 the nearest 2 ** ((c - 181) / 3), 2**-60 and below to 2**23.67 and above.
 
-
-def code_of(limit: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Limits in a byte: 0 is zero, 255 not applicable, c between them 2 ** ((c - 201) / 4), the nearest."""
+    253: the system broke. 254: infinite (NaN where there was a number). 255: nothing measured.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
-        code = np.clip(np.round(4 * np.log2(limit)) + 201, 1, 254)
-    return np.where(np.isnan(limit), 255, np.where(limit == 0, 0, code)).astype(np.uint8)
+        code = np.clip(np.round(3 * np.log2(values)) + 181, 1, TOP)
+    code = np.where(values == 0, 0, np.where(np.isinf(values), INFINITE, np.where(values == BROKEN, BROKE, code)))
+    return np.where(np.isnan(values), NOTHING, code).astype(np.uint8)
 
 
-def limit_of(code: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """The limits that codes stand for."""
-    return np.where(code == 255, np.nan, np.where(code == 0, 0.0, 2.0 ** ((code.astype(np.float64) - 201) / 4)))
-
-
-def decide(variant: str, seen: Seen, value: NDArray[np.uint16], code: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which rule fired on which seed [seed, rule]: stored value > stored limit. On twins and controls the full numbers must agree."""
+def decide(variant: str, seen: Seen, value: NDArray[np.uint8], limit: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which rule fired on which seed [seed, rule]: the value's code above the limit's. On twins and controls the numbers must agree."""
     with np.errstate(invalid="ignore"):
-        measured, stored = seen.value > seen.limit, value_of(value) > limit_of(code)
-    if variant != "faulty" and not np.array_equal(measured, stored):
-        raise ValueError(f"{int((measured != stored).sum())} values of the {variant} variant change sides of their limit when stored")
-    return np.asarray(stored)
+        measured = seen.value > seen.limit
+    coded = (limit != NOTHING) & (value != NOTHING) & (value != BROKE) & (value > limit)
+    if variant != "faulty" and not np.array_equal(measured, coded):
+        raise ValueError(f"{int((measured != coded).sum())} values of the {variant} variant change sides of their limit when stored")
+    return np.asarray(coded)
 
 
 def batches(protocol: Protocol) -> Iterator[Batch]:
@@ -60,12 +50,12 @@ def batches(protocol: Protocol) -> Iterator[Batch]:
     counts: dict[str, list[int]] = {name: [] for name in protocol.blocks["matrix"].counts}
     for fault, variant, seen in matrix(protocol.seeds, protocol.values("fault")):
         interface = INTERFACE[fault]
-        value, code = brain(seen.value), code_of(seen.limit)
+        value, limit = code_of(seen.value), code_of(seen.limit)
         held[interface]["value"].append(value)
-        held[interface]["limit"].append(code)
-        hit = decide(variant, seen, value, code)
+        held[interface]["limit"].append(limit)
+        hit = decide(variant, seen, value, limit)
         own = np.array([i == interface for i, _ in columns])
-        applies, reasons = (code != 255).any(axis=0), np.array([rule in s["right"][fault] for _, rule in columns])
+        applies, reasons = (limit != NOTHING).any(axis=0), np.array([rule in s["right"][fault] for _, rule in columns])
         row = np.full(len(columns), -1)
         row[own] = np.where(applies, hit.sum(axis=0), -1)
         fired.append(row)
@@ -73,7 +63,7 @@ def batches(protocol: Protocol) -> Iterator[Batch]:
         counts["seeds"].append(len(protocol.seeds))
         counts["seeds_fired"].append(int(hit.any(axis=1).sum()))
         counts["seeds_right"].append(int(hit[:, reasons[own]].any(axis=1).sum()))
-        counts["seeds_broken"].append(int((seen.value == BROKEN).any(axis=1).sum()))
+        counts["seeds_broken"].append(int((value == BROKE).any(axis=1).sum()))
         counts["rules_fired"].append(int(hit.any(axis=0).sum()))
         counts["rules_applied"].append(int(applies.sum()))
     for interface, arrays in held.items():
