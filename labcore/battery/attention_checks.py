@@ -438,7 +438,7 @@ def outlier_cases(lab: Lab, rng: np.random.Generator, effort: int) -> Iterator[C
     for _ in range(min(effort, 3)):
         for place in ("channel", "token"):
             kind = "causal" if "causal" in lab.claims.kinds else "full"
-            yield {"seed": int(rng.integers(2**31)), "kind": kind, "n": 8, "m": 64, "place": place}
+            yield {"seed": int(rng.integers(2**31)), "kind": kind, "n": 32, "m": 64, "place": place}
 
 
 def outlier(lab: Lab, case: Case) -> Measured:
@@ -464,8 +464,8 @@ def outlier(lab: Lab, case: Case) -> Measured:
         return float(np.linalg.norm(got - want) / np.linalg.norm(want))
 
     control, value = error(k), error(large)
-    # A good quantiser's error varies by a half with the draws and does not grow with the outlier; a bad one's grows at least fourfold.
-    limit = max(2.5 * control, min(1e4 * epsilon(lab.claims.dtype), 10 * CAP))
+    # With one range a channel the error grew at most 2.9 times over 200 draws (scores are larger, too), with one a token at least 5 times.
+    limit = max(3.75 * control, min(1e4 * epsilon(lab.claims.dtype), 10 * CAP))
     return Measured(value, limit, f"relative error {value:.3g} with a large {case['place']}, {control:.3g} without")
 
 

@@ -109,7 +109,7 @@ def perform(lab: Lab, check: Check, effort: int, shrink: float = 0.0, enough: fl
                 break
             lab.seen = None
             try:
-                measured = check.measure(lab, case)
+                measured = attempt(lab, check, case)
             except NotApplicable as error:
                 reason = reason or str(error)
                 continue
@@ -141,6 +141,17 @@ def perform(lab: Lab, check: Check, effort: int, shrink: float = 0.0, enough: fl
     return result
 
 
+def attempt(lab: Lab, check: Check, case: Case) -> Measured:
+    """One measurement. What a check cannot use of an answer (too few items, text for a number) is the system's misbehaviour."""
+    try:
+        return check.measure(lab, case)
+    except (Misbehaved, NotApplicable):
+        raise
+    except Exception as error:
+        where = lab.guard.where() if lab.guard else "factory()"
+        raise Misbehaved("shape", where, f"gave an answer that cannot be used: {type(error).__name__}: {error}"[:300]) from error
+
+
 def _blame(lab: Lab, result: Result, error: Misbehaved | OutOfTime, case: Case) -> None:
     if result.status == PASSED:
         result.case = case
@@ -160,13 +171,13 @@ def _shrink(lab: Lab, check: Check, result: Result, seconds: float) -> None:
     def measure(case: Case) -> Measured | Misbehaved | None:
         lab.seen = None
         try:
-            measured = check.measure(lab, case)
+            measured = attempt(lab, check, case)
         except Misbehaved as error:
             so_far = lab.seen() if lab.seen else None
             if so_far is None or not so_far.fired:
                 return error if error.kind == result.kind else None
             measured = so_far
-        except (NotApplicable, OutOfTime, ValueError, LookupError, ArithmeticError):
+        except (NotApplicable, OutOfTime):
             return None  # the smaller case makes no sense
         return measured if measured.fired and not result.kind else None
 

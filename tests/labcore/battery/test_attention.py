@@ -184,6 +184,14 @@ class KeepsTheLast(ReferenceAttention):
         return mixed
 
 
+class WrongBase(ReferenceAttention):
+    """The log sum is to base two."""
+
+    def attend(self, q: Any, k: Any, v: Any, view: Any) -> Any:
+        out, sums = WithSums(self.claims).attend(q, k, v, view)
+        return out, sums / np.log(2)
+
+
 ROTARY = AttentionClaims(rotary=True)
 HALF = AttentionClaims(dtype="float16")
 FAULTS = [
@@ -207,6 +215,7 @@ FAULTS = [
     (PositionsFromZero, ROTARY, "A119"),
     (HalfScores, AttentionClaims(dtype="float32", largest_score=3e4), "A109"),
     (KeepsTheLast, None, "A116"),
+    (WrongBase, None, "A118"),
 ]
 
 

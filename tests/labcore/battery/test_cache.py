@@ -304,7 +304,27 @@ class AgesByCalls(ReferenceCache):
         return super().positions(state, n) + (1 if len(self.running) > 1 else 0)
 
 
+class MeanOfBatch(ReferenceCache):
+    """A millionth of the batch's mean is in every output."""
+
+    def step(self, feeds: Any) -> Any:
+        outs = super().step(feeds)
+        mean = sum(outs.values()) / len(outs)
+        return {handle: out + 1e-6 * mean for handle, out in outs.items()}
+
+
+class KeepsAborted(ReferenceCache):
+    """What an aborted request had computed is kept, without its first row."""
+
+    def abort(self, handle: Any) -> None:
+        state = self.running.pop(handle)
+        rest = [k[:, 1:] for k in state.k], [v[:, 1:] for v in state.v]
+        self.kept.insert(0, State(state.domain, state.adapter, list(state.names), *rest))
+
+
 FAULTS = [
+    (MeanOfBatch, PLAIN, 1, "C201"),
+    (KeepsAborted, PLAIN, 1, "C209"),
     (NoScope, FULL, 1, "C220"),
     (NoAdapter, FULL, 1, "C216"),
     (FoldedScope, FULL, 1, "C217"),
@@ -429,6 +449,15 @@ class Silent(ReferenceCache):
     def admit(self, request: Any) -> Any:
         started = super().admit(request)
         return Started(started.handle, started.output)
+
+
+def test_a_history_finds_what_chance_brings_together() -> None:
+    assert run(lambda: CropOneMore(PLAIN), effort=10, only=["C227"]).verdict == "not isolated"
+
+
+def test_claimed_bits_are_tested() -> None:
+    assert run(lambda: Backwards(replace(PLAIN, exact=True)), effort=2, only=["C226"]).verdict == "not isolated"
+    assert run(lambda: Uncached(outputs, CacheClaims(exact=True)), effort=2, only=["C226"]).verdict == "isolated"
 
 
 def outputs(tokens: tuple[int, ...]) -> Any:

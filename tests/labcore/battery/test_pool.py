@@ -343,6 +343,16 @@ class Locked(ReferencePool):
         return locked
 
 
+class OneThread(Locked):
+    """Right in one thread only."""
+
+    def read(self, request: Any, slots: int) -> Any:
+        import threading
+
+        return super().read(request, slots) + (threading.current_thread() is not threading.main_thread())
+
+
 def test_threads_are_tested_where_they_are_claimed() -> None:
     assert run(Locked, effort=1, only=["P313"]).verdict == "isolated"
+    assert run(OneThread, effort=1, only=["P313"]).verdict == "not isolated"
     assert run(ReferencePool, effort=1, only=["P313"]).result("P313").status == "not applicable"
