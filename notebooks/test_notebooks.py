@@ -14,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 def test_every_text_has_its_notebook() -> None:
     assert [path.stem for path in pair.tours()] == sorted(path.stem for path in HERE.glob("*.ipynb"))
+    assert len(pair.tours()) == 4
 
 
 @pytest.mark.parametrize("text", pair.tours(), ids=lambda path: path.stem)
