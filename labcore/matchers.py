@@ -216,29 +216,28 @@ class BlockHash:
 
     def __init__(self, block: int) -> None:
         self.block = check_positive("block", block)
-        self.table: dict[bytes, tuple[bytes, bytes]] = {}  # key -> (key before, packed ids of the block)
+        self.table: dict[bytes, bytes] = {}  # key -> the key before and the packed ids of the block, one behind the other
         self.copies: Counter[bytes] = Counter()
         self.ends: Counter[tuple[bytes, bytes]] = Counter()  # (last key, ids behind it): which sequences are stored
 
-    def chain(self, scope: str, packed: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """(key, key before, block) of each full block in turn."""
+    def chain(self, scope: str, packed: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """(key, key before and block) of each full block in turn."""
         size = self.block * WIDTH
-        before = _start(scope).digest()
+        key = _start(scope).digest()
         for at in range(0, len(packed) - size + 1, size):
-            block = packed[at : at + size]
-            key = hashlib.sha256(before + block).digest()
-            yield key, before, block
-            before = key
+            content = key + packed[at : at + size]
+            key = hashlib.sha256(content).digest()
+            yield key, content
 
-    def _end(self, scope: str, packed: bytes, chain: list[tuple[bytes, bytes, bytes]]) -> tuple[bytes, bytes]:
+    def _end(self, scope: str, packed: bytes, chain: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
         last = chain[-1][0] if chain else _start(scope).digest()
         return last, packed[len(chain) * self.block * WIDTH :]
 
     def add(self, scope: str, ids: Any) -> None:
         packed = pack(ids)
         chain = list(self.chain(check_scope(scope), packed))
-        for key, before, block in chain:
-            self.table[key] = (before, block)
+        for key, content in chain:
+            self.table[key] = content
             self.copies[key] += 1
         self.ends[self._end(scope, packed, chain)] += 1
 
@@ -248,7 +247,7 @@ class BlockHash:
         end = self._end(scope, packed, chain)
         if end not in self.ends:
             return False
-        for key in (key for key, _, _ in chain):
+        for key, _ in chain:
             self.copies[key] -= 1
             if not self.copies[key]:
                 del self.copies[key], self.table[key]
@@ -258,9 +257,9 @@ class BlockHash:
         return True
 
     def longest(self, scope: str, ids: Any) -> int:
-        blocks = 0
-        for key, before, block in self.chain(check_scope(scope), pack(ids)):
-            if self.table.get(key) != (before, block):
+        blocks, table = 0, self.table
+        for key, content in self.chain(check_scope(scope), pack(ids)):
+            if table.get(key) != content:
                 break
             blocks += 1
         return blocks * self.block
