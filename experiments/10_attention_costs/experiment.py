@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from labcore.batch import Batch
 from labcore.online_softmax import Part, dense, merge, part, shared_prefix, tiled
@@ -236,7 +237,7 @@ def sharing_rows(protocol: Protocol) -> Batch:
 
 
 def sharing_time(protocol: Protocol) -> Batch:
-    """Seconds of three ways to the same outputs, in rounds that take each way once, in turning order.
+    """Seconds of three ways to the same outputs, in rounds that take each way once, in turning order, on one thread.
 
     None of them looks for NaN, which would read the prefix once more for each request.
     """
@@ -252,13 +253,14 @@ def sharing_time(protocol: Protocol) -> Batch:
             "shared_once": lambda q=q, k=k, v=v, private=private: shared_prefix(q, k, v, private, checked=True),
         }
         names, seconds = list(ways), {name: [] for name in ways}
-        for turn in range(-s["warm"], s["rounds"]):
-            for place in range(len(names)):
-                name, watch = names[(turn + place) % len(names)], Stopwatch()
-                with watch(name):
-                    ways[name]()
-                if turn >= 0:
-                    seconds[name].append(watch.get(name))
+        with threadpool_limits(1):  # a busy machine delays a product on several threads until its slowest one is done
+            for turn in range(-s["warm"], s["rounds"]):
+                for place in range(len(names)):
+                    name, watch = names[(turn + place) % len(names)], Stopwatch()
+                    with watch(name):
+                        ways[name]()
+                    if turn >= 0:
+                        seconds[name].append(watch.get(name))
         rows.append({name: np.array(values) for name, values in seconds.items()})
     return Batch("shared_time", stacked(rows))
 
