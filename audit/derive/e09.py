@@ -128,10 +128,9 @@ def _loose(study: Study, networks: dict[int, teaching.Network]) -> Derived:
 def _ratios(study: Study) -> Derived:
     chosen = study.chosen("ratios")
     seconds, none = study.read("ratios", "seconds"), study.read("ratios", "none_seconds")
-    middle = len(study.protocol["factors"]["repeat"]) // 2
 
-    def typical(table: list[list[float]]) -> float:  # the middle one of an odd number of repeats, for each request
-        return math.fsum(sorted(repeats)[middle] for repeats in zip(*table, strict=True))
+    def undisturbed(table: list[list[float]]) -> float:  # the shortest repeat of each request
+        return math.fsum(min(repeats) for repeats in zip(*table, strict=True))
 
-    ratios = [typical(seconds[n].tolist()) / typical(none[n].tolist()) for n in chosen]
+    ratios = [undisturbed(seconds[n].tolist()) / undisturbed(none[n].tolist()) for n in chosen]
     return Derived("ratios", chosen, own={"time_ratio": ratios})

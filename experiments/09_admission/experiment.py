@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,13 +61,13 @@ def batches(protocol: Protocol) -> Iterator[Batch]:
     seconds = times[..., PARTS.index("total")]  # [configuration, repeat, request]
     policies = protocol.values("policy")
     none = np.repeat(seconds[policies.index("none") :: len(policies)], len(policies), axis=0)
-    ratio = [typical(own) / typical(base) for own, base in zip(seconds, none, strict=True)]
+    ratio = [undisturbed(own) / undisturbed(base) for own, base in zip(seconds, none, strict=True)]
     yield Batch("ratios", {"seconds": seconds, "none_seconds": none}, own={"time_ratio": ratio})
 
 
-def typical(seconds: np.ndarray) -> float:
-    """Seconds [repeat, request] as one number: the median repeat of each request, summed."""
-    return math.fsum(statistics.median(repeats) for repeats in seconds.T.tolist())
+def undisturbed(seconds: np.ndarray) -> float:
+    """Seconds [repeat, request] as one number: the shortest repeat of each request, summed. Other work can only lengthen a repeat."""
+    return math.fsum(seconds.min(axis=0).tolist())
 
 
 def request(settings: dict[str, Any], trace: str, index: int) -> tuple[np.ndarray, int]:
