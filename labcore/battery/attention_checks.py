@@ -19,7 +19,6 @@ from labcore.battery.guard import Misbehaved, NotApplicable
 from labcore.battery.interfaces import KINDS, AttentionClaims, View
 
 Array = NDArray[Any]
-HEADS, GROUPS, WIDTH = 6, 3, 6  # two heads a group, and heads % groups differs from heads // 2
 LEAST = {"n": 1, "m": 1}
 LENGTHS = (5, 8, 7, 17, 13, 16, 31, 33, 3, 11)  # primes, and both sides of multiples of the block sizes in use
 BRIEF = ("causal", "padded", "full")  # where one sort of view says as much as all
@@ -43,8 +42,9 @@ def draw(claims: AttentionClaims, case: Case, blind: int = 0) -> tuple[Array, Ar
     if not claims.short_queries:
         n = m
     seen = views.view(case["kind"], n, m, rng, blind)
-    groups = GROUPS if claims.grouped else HEADS
-    q, k, v = (rng.standard_normal((count, size, WIDTH)).astype(claims.dtype) for count, size in ((HEADS, n), (groups, m), (groups, m)))
+    groups = claims.groups if claims.grouped else claims.heads
+    shapes = ((claims.heads, n), (groups, m), (groups, m))
+    q, k, v = (rng.standard_normal((count, size, claims.width)).astype(claims.dtype) for count, size in shapes)
     return q, k, v, seen
 
 
@@ -182,8 +182,8 @@ def weights(lab: Lab, q: Array, k: Array, seen: View) -> Array:
     m = k.shape[1]
     result = np.zeros((len(q), q.shape[1], m))
     guard = lab.system()
-    for begin in range(0, m, WIDTH):
-        end = min(begin + WIDTH, m)
+    for begin in range(0, m, k.shape[2]):
+        end = min(begin + k.shape[2], m)
         v = np.zeros(k.shape)
         v[:, np.arange(begin, end), np.arange(end - begin)] = 1.0
         result[:, :, begin:end] = guard.attend(lab.claims, q, k, v, seen)[:, :, : end - begin]
@@ -227,7 +227,7 @@ def blind_cases(lab: Lab, rng: np.random.Generator, effort: int) -> Iterator[Cas
 def scored(claims: AttentionClaims, case: Case, blind: int) -> tuple[Array, Array, Array, View]:
     """As `draw`, but all scores are near `score`."""
     q, k, v, seen = draw(claims, case, blind)
-    size = abs(case["score"]) ** 0.5 * WIDTH**0.25
+    size = abs(case["score"]) ** 0.5 * float(claims.width) ** 0.25
     noise = min(0.1, 0.5 / size)
     q, k = noise * q, noise * k
     q[:, :, 0] += np.sign(case["score"]) * size
@@ -318,7 +318,7 @@ def extreme(lab: Lab, case: Case) -> Measured:
     """A109: a hidden key with the largest score, among visible ones with the smallest, has no weight; and nothing overflows."""
     q, k, v, seen = draw(lab.claims, case)
     score, row = case["score"], int(case["seed"] % len(seen.allowed))
-    size = score**0.5 * WIDTH**0.25
+    size = score**0.5 * float(lab.claims.width) ** 0.25
     q, k = np.zeros_like(q), np.zeros_like(k)
     q[:, :, 0] = size
     k[:, :, 0] = np.where(seen.allowed[row], -size, size)
@@ -328,7 +328,7 @@ def extreme(lab: Lab, case: Case) -> Measured:
     v2[:, ~seen.allowed[row]] = 7.0
     after = guard.attend(lab.claims, q, k, v2, seen)
     moved = change(before[:, row], after[:, row])
-    off = change(before[:, row], np.repeat(v, HEADS // len(v), axis=0)[:, seen.allowed[row]].mean(axis=1).astype(np.float64))
+    off = change(before[:, row], np.repeat(v, len(q) // len(v), axis=0)[:, seen.allowed[row]].mean(axis=1).astype(np.float64))
     if moved <= exact(lab) and lab.claims.plain and not lab.claims.rotary:
         return Measured(off, rounding(lab) * scale(v), f"{where(seen, row)}: off by {off:.3g}")
     return Measured(
@@ -446,11 +446,12 @@ def outlier(lab: Lab, case: Case) -> Measured:
     rng = np.random.default_rng(case["seed"])
     size, width = 64, 64
     n = case["n"] if lab.claims.short_queries else size
-    groups = GROUPS if lab.claims.grouped else HEADS
+    heads = lab.claims.heads
+    groups = lab.claims.groups if lab.claims.grouped else heads
     seen = views.view(case["kind"], n, size, rng)
     q, k, v = (
         rng.standard_normal((count, length, width)).astype(lab.claims.dtype)
-        for count, length in ((HEADS, n), (groups, size), (groups, size))
+        for count, length in ((heads, n), (groups, size), (groups, size))
     )
     large = k.copy()  # the size of 30 and 40 is what the reports saw
     if case["place"] == "channel":

@@ -49,7 +49,8 @@ class View:
 class AttentionClaims:
     """What an attention function promises.
 
-    dtype: of the arrays it is given. kinds: the views it takes. grouped: fewer key-value heads than heads, head i reading group
+    heads, groups, width: sizes it is given (two heads a group, and i % groups differs from i // 2). dtype: of the arrays.
+    kinds: the views it takes. grouped: fewer key-value heads than heads, head i reading group
     i // (heads / groups). plain: it computes softmax(q k / sqrt(d)) v and may be compared with the textbook; False for caps, sinks,
     other scales.
     rotary: it turns q and k by their positions itself, so that only distances count; max_position: up to where.
@@ -60,6 +61,9 @@ class AttentionClaims:
     outliers: one channel or token may be much larger than the rest. row_exact: a query's result has the same bits alone or among others.
     """
 
+    heads: int = 6
+    groups: int = 3
+    width: int = 6
     dtype: str = "float64"
     kinds: tuple[str, ...] = KINDS
     grouped: bool = True

@@ -309,6 +309,7 @@ RIGHT = [
     lambda: AnyOrder(AttentionClaims()),
     lambda: Kept(AttentionClaims(rounding=2e-3)),
     lambda: ReferenceAttention(AttentionClaims(grouped=False, kinds=("causal",))),
+    lambda: ReferenceAttention(AttentionClaims(heads=16, groups=4, width=32, dtype="float32")),
 ]
 
 
