@@ -322,3 +322,16 @@ def test_a_right_function_gives_no_alarm(make: Any) -> None:
 
 def test_a_plain_function_needs_no_adapter_of_its_own() -> None:
     assert run(lambda: Function(loops), effort=1, only=["A101", "A103", "A105", "A106", "A110"]).verdict == "isolated"
+
+
+@pytest.mark.torch
+def test_pytorch_gives_no_alarm_within_its_claims() -> None:
+    import torch
+
+    def attend(q: Any, k: Any, v: Any, allowed: Any) -> Any:
+        tensors = [torch.from_numpy(x)[None] for x in (q, k, v)]
+        mask = torch.from_numpy(allowed.copy())
+        return torch.nn.functional.scaled_dot_product_attention(*tensors, attn_mask=mask, enable_gqa=True)[0].numpy()
+
+    assert run(lambda: Function(attend, AttentionClaims(dtype="float32", garbage="finite")), effort=2).verdict == "isolated"
+    assert "A108" in run(lambda: Function(attend, AttentionClaims(dtype="float32")), effort=2, only=["A108"]).fired
