@@ -6,6 +6,7 @@ a figure reads in black and white too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatterSciNotation
 
@@ -50,6 +52,15 @@ STYLE: dict[Any, Any] = {
 }
 
 
+def shades(count: int) -> list[str]:
+    """Colours for values that have an order, dark to light, apart from the four that have a meaning.
+
+    >>> shades(2)
+    ['#00224e', '#dac65b']
+    """
+    return [to_hex(plt.get_cmap("cividis")(0.86 * place / max(1, count - 1))) for place in range(count)]
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """The suite's settings, alone: the user's own matplotlibrc does not enter a figure."""
@@ -77,10 +88,12 @@ def zero_log_axis(axis: Any, values: list[float], floor: float = 1e-17) -> None:
     """
     axis.set_yscale("log")
     top = max([v for v in values if v > 0], default=1.0)
-    axis.set_ylim(floor / 5, top * 5)
+    decades = math.log10(top * 5 / floor)
+    axis.set_ylim(floor / 10 ** (decades / 9), top * 5)  # room for the line's label below it
     axis.yaxis.set_major_formatter(AboveZeroLine(floor))
     axis.axhline(floor, color="#999999", linewidth=0.6, zorder=0)
-    axis.annotate("exactly 0", (1.0, floor), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=6, color="#555555")
+    look = {"ha": "right", "va": "top", "fontsize": 6, "color": "#555555"}
+    axis.annotate("exactly 0", (1.0, floor), (0, -3), ("axes fraction", "data"), "offset points", **look)
 
 
 def with_zero(values: list[float], floor: float = 1e-17) -> list[float]:

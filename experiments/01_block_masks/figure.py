@@ -47,7 +47,7 @@ def broadcast(run: Sealed) -> Figure:
         "right_padded": (COLOUR["correct"], MARKER["correct"], LINE["correct"]),
         "padded_as_heads": (COLOUR["faulty"], "X", "--"),
         "padded_as_queries": (MORE[1], "v", "-."),
-        "padded_on_query_axis": (COLOUR["reference"], "s", ":"),
+        "padded_on_query_axis": (MORE[2], "s", ":"),
         "owner_as_heads": (MORE[0], "D", "--"),
     }
     rows = list(zip(table["variant"], table["difference"], table["leak_mean"], strict=True))

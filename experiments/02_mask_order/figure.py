@@ -5,7 +5,7 @@ from __future__ import annotations
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from labcore.figures import COLOUR, LINE, MARKER, MORE, PAGE_WIDTH, with_zero
+from labcore.figures import COLOUR, LINE, MARKER, PAGE_WIDTH, shades, with_zero
 from labcore.sealed import Sealed
 
 FLOOR = 1e-17
@@ -41,7 +41,7 @@ def growth(run: Sealed) -> Figure:
     table = run.table("sweep")
     lengths, scales = run.protocol.values("foreign"), run.protocol.values("scale")
     figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE_WIDTH, 2.7))
-    looks = list(zip(scales, [COLOUR["reference"], MORE[0], COLOUR["faulty"], COLOUR["correct"], MORE[1]], "sovDX", strict=False))
+    looks = list(zip(scales, shades(len(scales)), "sovDX", strict=False))
     rows = [row for row in zip(table["variant"], table["scale"], table["foreign"], table["row_sum_max"], table["key_effect"], strict=True)]
     for scale, colour, marker in ((s, c, m) for s, c, m in looks):
         for axis, column in ((left, 3), (right, 4)):

@@ -9,11 +9,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from labcore.figures import COLOUR, MORE, PAGE_WIDTH
+from labcore.figures import PAGE_WIDTH, shades
 from labcore.sealed import Sealed
 
 NAMES = ("clean", "boundary", "global", "position", "intermittent")
-SCALES = ("#000000", MORE[0], COLOUR["correct"], MORE[3], MORE[2], COLOUR["faulty"])
 MARKS = "sov^DX"
 
 
@@ -57,7 +56,9 @@ def confusion(run: Sealed) -> Figure:
 def _squares(axis: Any, matrix: np.ndarray) -> None:
     axis.imshow(matrix, cmap="Blues", vmin=0, vmax=1.3, aspect="auto")
     for (y, x), value in np.ndenumerate(matrix):
-        axis.text(x, y, "0" if value == 0 else f"{value:.2f}", ha="center", va="center", fontsize=6)
+        axis.text(
+            x, y, "0" if value == 0 else f"{value:.2f}", ha="center", va="center", fontsize=6, color="white" if value > 0.6 else "black"
+        )
     axis.grid(False)
 
 
@@ -113,7 +114,7 @@ def weights(run: Sealed) -> Figure:
     scales = run.protocol.values("scale")
     edge, whole, rising = run.table("boundary"), run.table("whole"), run.table("entropy")
     lengths = run.protocol.values("length")
-    for scale, colour, mark in zip(scales, SCALES, MARKS, strict=True):
+    for scale, colour, mark in zip(scales, shades(len(scales)), MARKS, strict=True):
         style = {"color": colour, "marker": mark, "markersize": 3, "linewidth": 0.9, "label": f"{scale:g}"}
         left.plot(lengths, [_mean(edge, "on_b_mean", layout="adjacent", scale=scale, length=n) for n in lengths], **style)
         pairs = sorted({(o / (a + o), a, o) for a in run.protocol.values("own") for o in run.protocol.values("others")})

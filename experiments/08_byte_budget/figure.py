@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from labcore.figures import COLOUR, MARKER, MORE, PAGE_WIDTH
+from labcore.figures import COLOUR, MARKER, MORE, PAGE_WIDTH, shades
 from labcore.sealed import Sealed
 
 
@@ -20,9 +20,7 @@ def budget(run: Sealed) -> Figure:
     budgets, traces = run.protocol.values("budget"), run.protocol.values("trace")
     figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.4), sharey=True)
     for axis, trace in zip(axes, traces, strict=True):
-        for size, line, marker, colour in zip(
-            budgets, (":", "--", "-"), "^so", (COLOUR["control"], COLOUR["faulty"], COLOUR["correct"]), strict=True
-        ):
+        for size, line, marker, colour in zip(budgets, (":", "--", "-"), "^so", shades(len(budgets)), strict=True):
             rows = [
                 i for i, (s, b, t) in enumerate(zip(table["seed"], table["budget"], table["trace"], strict=True))
                 if s == run.protocol.seeds[0] and b == size and t == trace
@@ -51,7 +49,7 @@ def policies(run: Sealed) -> Figure:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.7), width_ratios=[1.25, 0.8, 1.15])
     table = run.table("policies")
     comeback = run.protocol.values("comeback")
-    shown = {"fifo": ("v", MORE[1]), "lru": ("o", COLOUR["correct"]), "lfu": ("X", COLOUR["faulty"]), "belady": ("s", COLOUR["reference"])}
+    shown = {"fifo": ("v", MORE[1]), "lru": ("o", COLOUR["correct"]), "lfu": ("X", MORE[0]), "belady": ("s", COLOUR["reference"])}
     for policy, (marker, colour) in shown.items():
         for size, line in zip(run.protocol.values("capacity"), ("--", "-"), strict=True):
             rates = []

@@ -121,7 +121,7 @@ def structures(run: Sealed) -> Figure:
     measured = timed(run)
     sizes = run.protocol.values("prefix_tokens")
     for structure, marker, line in (("radix", "o", "-"), ("block_16", "^", "--")):
-        for column, colour, label in (("bytes", COLOUR["correct"], "bytes"), ("seconds", COLOUR["faulty"], "lookup time")):
+        for column, colour, label in (("bytes", MORE[0], "bytes"), ("seconds", MORE[1], "lookup time")):
             ratio = [
                 np.median([measured[column][structure, n, b] / measured[column]["trie", n, b] for b in run.protocol.values("branching")])
                 for n in sizes
