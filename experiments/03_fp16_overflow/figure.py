@@ -28,8 +28,7 @@ def draw(run: Sealed) -> dict[str, Figure]:
 def phase(run: Sealed) -> Figure:
     fills, dtypes = run.protocol.values("fill"), run.protocol.values("dtype")
     figure, axes = plt.subplots(len(dtypes), len(fills), figsize=(PAGE_WIDTH, 5.6), sharey="row")
-    colours = matplotlib.colormaps["YlOrRd"].copy()
-    colours.set_bad("#ffffff")
+    colours = matplotlib.colormaps["YlOrRd"].with_extremes(bad="#ffffff")
     norm, image = LogNorm(LOWEST, 1.0), None
     for row, dtype in zip(axes, dtypes, strict=True):
         line, sums = run.array(f"phase_{dtype}", "axis"), run.array(f"phase_{dtype}", "sum")
