@@ -256,7 +256,8 @@ def together(lab: Lab, case: Case) -> Measured:
 
 def mixed(lab: Lab, case: Case) -> Measured:
     """C202: several of other lengths at once, each as if alone."""
-    lengths = [(case["n"], OWN), (case["n_other"], FOREIGN), (case["n_third"], OWN)][: lab.claims.capacity]
+    other = case["n_other"] + 2 * (case["n_other"] == case["n"])  # equal lengths need no padding
+    lengths = [(case["n"], OWN), (other, FOREIGN), (case["n_third"], OWN)][: lab.claims.capacity]
     prompts = drawn(lab, case, *lengths)
     session, worst = Session(lab), Worst(lab)
     runs = session.start(*map(Request, prompts))

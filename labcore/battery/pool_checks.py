@@ -441,7 +441,7 @@ def overwritten(lab: Lab, case: Case) -> Measured:
             model.launch(list(model.slots).index(request), int(slot))
         model.end(request, "free")
         for _ in range(2):
-            model.open(1, int(rng.integers(40)))
+            model.open(1, 2 * model.claims.block - 1)  # whole blocks: every slot is somebody's
         model.everything()
         if case["late"]:
             model.expire(0, 0)  # and one comes after its time
