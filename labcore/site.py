@@ -51,7 +51,7 @@ def build(workspace: Workspace, out: Path) -> list[Path]:
     (part / "figures").mkdir(parents=True)
     counted = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ORDER}
     shared = {"experiments": experiments, "articles": articles, "counted": counted, "total": len(rows), "order": ORDER}
-    shared["otherwise"] = [row for row in rows if row["verdict"] in ("contradicted", "qualified")]
+    shared["otherwise"] = {verdict: [row for row in rows if row["verdict"] == verdict] for verdict in ("contradicted", "qualified")}
     pages = [
         page(part, "index.html", "index.html", shared, here="index"),
         page(part, "claims.html", "claims.html", shared, here="claims", claims=rows),
@@ -85,6 +85,7 @@ def audit(workspace: Workspace) -> dict[str, dict[str, Any]]:
     runs = [run for name in workspace.names() for run in workspace.runs(name, local=False)]
     if not runs:
         return {}
+    runs.sort(key=lambda run: -sum(path.stat().st_size for path in run.glob("sealed/*") if path.is_file()))  # the largest first
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # a process a run: the slowest ones do not wait for each other
         texts = list(pool.map(lambda run: audited(workspace.root, run), runs))
     documents = {}
