@@ -60,7 +60,7 @@ def test_kept_figures_are_drawn_from_the_sealed_run(run: Path) -> None:
         figures = module.draw(Sealed(run))
         assert sorted(figures) == sorted(path.stem for path in (run / "figures").glob("*.png"))
         for name, figure in figures.items():
-            figure.draw_without_rendering()  # as for the kept PNG, before which an SVG was drawn: a crowded layout settles at the second time
+            figure.draw_without_rendering()  # the kept PNG was drawn after an SVG: a crowded layout settles then
             found = differing(rendered(figure), image(run / "figures" / f"{name}.png"))
             plt.close(figure)
             assert found <= PIXELS, f"{name}: {found} pixels differ; python -m labcore figure {run.parent.name[:2]} draws it again"
