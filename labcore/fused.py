@@ -62,12 +62,17 @@ def kernel() -> Kernel | None:
     if compiler is None:
         return None
     with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder) / "decode.c", Path(folder) / "decode.so"
-        source.write_text(SOURCE, encoding="ascii")
-        command = [compiler, "-O3", "-ffast-math", "-fPIC", "-shared", str(source), "-o", str(library), "-lm"]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            return None
-        function = ctypes.CDLL(str(library)).decode
+        source, part, library = (str(Path(folder) / f"decode.{kind}") for kind in ("c", "o", "so"))
+        Path(source).write_text(SOURCE, encoding="ascii")
+        # -ffast-math is for compiling only: at the link it would add a start-up routine that makes every thread of this process that
+        # loads the library round subnormal numbers to zero, in NumPy and PyTorch too.
+        for command in (
+            [compiler, "-O3", "-ffast-math", "-fPIC", "-c", source, "-o", part],
+            [compiler, "-shared", part, "-o", library, "-lm"],
+        ):
+            if subprocess.run(command, capture_output=True, check=False).returncode:
+                return None
+        function = ctypes.CDLL(library).decode
     function.restype = None
     function.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long] * 5 + [ctypes.c_void_p] * 2
 
