@@ -14,9 +14,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,22 +30,14 @@ from labcore.errors import Refused
 from labcore.protocol import Array, Protocol
 
 PIECE = 1 << 22
-QUEUE = 32 << 20  # bytes that may wait for the writing thread
-MEMORY = 192 << 20  # bytes of arrays that wait in memory before the rest goes to temporary files
+MEMORY = 320 << 20  # bytes of arrays that wait in memory before the rest goes to temporary files
 
 
 class _Spool:
-    """Temporary files, and one thread that hashes and writes while the experiment computes on.
-
-    The files stay in memory until all of them together hold MEMORY bytes; then each goes to disk as it grows. At most QUEUE bytes
-    wait for the thread.
-    """
+    """Temporary files that stay in memory until all of them together hold MEMORY bytes; then each goes to disk as it grows."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.held = str(folder), 0
-        self.thread = ThreadPoolExecutor(1)
-        self.jobs: deque[tuple[Future[None], int]] = deque()
-        self.waiting = 0
 
     def file(self) -> Any:
         """A new one, on the disk that will hold the run."""
@@ -57,33 +47,12 @@ class _Spool:
         """A new one for lines of results.csv."""
         return tempfile.SpooledTemporaryFile(PIECE, mode="w+", encoding="utf-8", newline="", dir=self.folder)
 
-    def append(self, file: Any, digest: Any, data: bytes) -> None:
-        """Write and hash, some time before `drain` returns. Raises what an earlier job raised."""
-        self.jobs.append((self.thread.submit(self._append, file, digest, data), len(data)))
-        self.waiting += len(data)
-        while self.waiting > QUEUE:
-            self._wait()
-
-    def drain(self) -> None:
-        """Wait for all jobs; raises what one of them raised."""
-        while self.jobs:
-            self._wait()
-
-    def close(self) -> None:
-        """End the thread; what still waits is dropped."""
-        self.thread.shutdown(cancel_futures=True)
-
-    def _wait(self) -> None:
-        job, size = self.jobs.popleft()
-        self.waiting -= size
-        job.result()
-
-    def _append(self, file: Any, digest: Any, data: bytes) -> None:
+    def append(self, file: Any, data: Any) -> None:
+        """Write; beyond MEMORY to disk."""
         self.held += len(data)
         if self.held > MEMORY:
             file.rollover()
         file.write(data)
-        digest.update(data)
 
 
 class _ArrayWriter:
@@ -108,8 +77,9 @@ class _ArrayWriter:
         self._check_shape(array.shape)
         if not self.spec.nan:
             self._check_finite(array)
-        # A copy, since the experiment may use its array again while the thread still reads this.
-        self.spool.append(self.file, self.digest, array.tobytes())
+        data = array.reshape(-1).view(np.uint8).data
+        self.digest.update(data)
+        self.spool.append(self.file, data)
         self.written += array.shape[0] if self.per_row else 1
         return array
 
@@ -225,14 +195,13 @@ class Writer:
     def __init__(self, protocol: Protocol, folder: Path) -> None:
         self.protocol, self.folder = protocol, folder
         self.columns = columns(protocol)
-        self.spool = _Spool(folder.parent)
-        self.blocks = {name: _BlockWriter(name, protocol, self.columns[1:], self.spool) for name in sorted(protocol.blocks)}
+        spool = _Spool(folder.parent)
+        self.blocks = {name: _BlockWriter(name, protocol, self.columns[1:], spool) for name in sorted(protocol.blocks)}
 
     def __enter__(self) -> Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.spool.close()
         for block in self.blocks.values():
             block.text.close()
             for writer in block.arrays.values():
@@ -247,7 +216,6 @@ class Writer:
 
     def seal(self, sources: Mapping[str, bytes], described: Mapping[str, Any]) -> dict[str, Any]:
         """Write all files and the manifest. described: kind, overrides, differing, recorded."""
-        self.spool.drain()
         for block in self.blocks.values():
             block.finish()
         timing = {name for name, block in self.protocol.blocks.items() if block.rows == "timing"}

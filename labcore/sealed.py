@@ -46,21 +46,27 @@ class Sealed:
         return decode(values, spec.bits) if spec.bits else values
 
     @cached_property
-    def _lines(self) -> list[dict[str, str]]:
+    def _columns(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """Block -> column -> cells as text, of the whole results.csv."""
+        lines: dict[str, list[list[str]]] = {}
         with (self.path / "sealed" / "results.csv").open(encoding="utf-8", newline="") as handle:
-            return list(csv.DictReader(handle))
+            reader = csv.reader(handle)
+            header = next(reader)
+            for line in reader:
+                lines.setdefault(line[1], []).append(line)
+        return {block: dict(zip(header, zip(*found, strict=True), strict=True)) for block, found in lines.items()}
 
     def table(self, block: str) -> dict[str, list[Any]]:
         spec = self.protocol.blocks[block]
-        lines = [line for line in self._lines if line["block"] == block]
-        columns: dict[str, list[Any]] = {"row": [int(line["row"]) for line in lines]}
+        text = self._columns.get(block, {})
+        columns: dict[str, list[Any]] = {"row": [int(cell) for cell in text.get("row", ())]}
         for name in spec.factors:
             kind = type(self.protocol.values(name)[0])
-            columns[name] = [line[name] == "true" if kind is bool else kind(line[name]) for line in lines]
+            columns[name] = [cell == "true" if kind is bool else kind(cell) for cell in text[name]]
         for name in spec.decisions:
-            columns[name] = [line[name] == "true" for line in lines]
+            columns[name] = [cell == "true" for cell in text[name]]
         for name in spec.counts:
-            columns[name] = [int(line[name]) for line in lines]
+            columns[name] = [int(cell) for cell in text[name]]
         for name in spec.metrics:
-            columns[name] = [float(line[name]) for line in lines]
+            columns[name] = [float(cell) for cell in text[name]]
         return columns
