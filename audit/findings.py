@@ -82,11 +82,6 @@ class Finding:
             "text": self.text,
         }
 
-    def line(self) -> str:
-        """The finding on one line for a reader."""
-        values = "" if self.stored == "" and self.recomputed == "" else f" (stored {self.stored}, recomputed {self.recomputed})"
-        return f"{self.rule} {self.where}: {self.text}{values}"
-
 
 @dataclass(slots=True)
 class Findings:

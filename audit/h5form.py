@@ -17,6 +17,7 @@ from audit.findings import Damaged
 UNDEFINED = 0xFFFFFFFFFFFFFFFF
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MAX_OBJECTS = 20_000
+MAX_MESSAGES = 64
 MAX_PIECE = 1 << 20
 """No piece of metadata may claim more bytes than this."""
 
@@ -106,13 +107,17 @@ class Parser:
             if start + count > following:
                 raise self.refuse(f"shares bytes with {second}", first)
 
-    def messages(self, address: int, where: str) -> list[tuple[int, bytes]]:
-        """The messages of an object header, those of its continuations included."""
+    def _once(self, address: int, where: str) -> None:
+        """No object and no node of a tree stands in two places, so every walk ends."""
         if address in self.objects:
             raise self.refuse("linked twice", where)
         self.objects.add(address)
         if len(self.objects) > MAX_OBJECTS:
             raise Damaged("S119", self.name, f"more than {MAX_OBJECTS} objects")
+
+    def messages(self, address: int, where: str) -> list[tuple[int, bytes]]:
+        """The messages of an object header, those of its continuations included."""
+        self._once(address, where)
         version, count, links, length = struct.unpack("<BxHII4x", self.piece(address, 16))
         if version != 1:
             raise self.refuse("not an object header of version 1", where)
@@ -127,7 +132,7 @@ class Parser:
                     raise self.refuse("a message is cut", where)
                 kind, extent = struct.unpack_from("<HH", data, at)
                 body = data[at + 8 : at + 8 + extent]
-                if len(body) != extent or len(found) > 64:
+                if len(body) != extent or len(found) > MAX_MESSAGES or len(spans) > MAX_MESSAGES:
                     raise self.refuse("a message is cut, or there are too many", where)
                 if kind == 0x10:
                     spans.append(struct.unpack("<QQ", body[:16].ljust(16, b"\0")))
@@ -159,6 +164,7 @@ class Parser:
         return result
 
     def _tree(self, address: int, names: bytes, where: str, result: list[tuple[str, int]], above: int) -> None:
+        self._once(address, where)
         tag, kind, level, used = struct.unpack("<4sBBH16x", self.piece(address, 24))
         if tag != b"TREE" or kind != 0 or level >= above:
             raise self.refuse("the tree of links is damaged", where)
@@ -170,6 +176,7 @@ class Parser:
                 self._leaf(child, names, where, result)
 
     def _leaf(self, address: int, names: bytes, where: str, result: list[tuple[str, int]]) -> None:
+        self._once(address, where)
         tag, used = struct.unpack("<6sH", self.piece(address, 8))
         if tag != b"SNOD\x01\0":
             raise self.refuse("the table of links is damaged", where)

@@ -82,6 +82,30 @@ def test_every_cut_is_a_finding_and_no_error():
     assert findings.kept == []
 
 
+def test_what_a_run_needs_of_its_sources():
+    def found(members):
+        findings = Findings()
+        check(made(members), {name: sha(content) for name, content in members}, "99_x", findings)
+        return [item.text for item in findings.kept]
+
+    own = ("experiments/99_x/experiment.py", b"from lib import one\n")
+    assert found([own]) == []  # nothing of `lib` is there, so it may be an installed package
+    assert found([own, ("lib/__init__.py", b"")]) == ["a source imports lib.one, which is missing"]
+    assert found([("lib/__init__.py", b"")]) == ["the experiment's own module is missing"]
+
+
+def test_versions_that_an_entry_may_need():
+    good = made([("a.py", b"")])
+    for needed, fine in ((10, True), (20, True), (45, False), (11, False)):
+        data = bytearray(good)
+        data[4] = data[good.index(b"PK\x01\x02") + 6] = needed
+        if fine:
+            assert entries(bytes(data)) == {"a.py": b""}
+        else:
+            with pytest.raises(Damaged):
+                entries(bytes(data))
+
+
 def test_entries_must_be_sorted():
     findings = Findings()
     members = [("b.py", b""), ("a.py", b"")]

@@ -104,6 +104,15 @@ def test_usage_is_exit_code_2(arguments, repository, monkeypatch, capsys):
     assert code == 2 and capsys.readouterr().err.strip()
 
 
+def test_version_and_names_of_what_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        command.main(["--version"])
+    assert stop.value.code == 0 and capsys.readouterr().out == "1.0\n"
+    assert command.main([str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err == f"audit: {tmp_path / 'none'}: No such file or directory\n"
+    assert command.main(["\0"]) == 2 and "null byte" in capsys.readouterr().err
+
+
 def test_no_repository_and_no_path(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command.main([]) == 2 and "lies in no repository" in capsys.readouterr().err

@@ -64,6 +64,15 @@ def test_what_is_not_a_plain_file_is_refused(tmp_path, monkeypatch):
         assert caught.value.rule == "S119"
 
 
+def test_a_file_of_just_the_size_allowed(tmp_path, monkeypatch):
+    (tmp_path / "results.csv").write_bytes(bytes(100))
+    monkeypatch.setitem(files.LIMITS, "results.csv", 100)
+    blob = Blob(tmp_path / "results.csv")
+    assert blob.size == 100
+    blob.close()
+    blob.close()
+
+
 def spec(dtype: str, bits: str = "", nan: bool = False) -> ArraySpec:
     return ArraySpec(dtype, ("case",), ("case",), "1", bits, nan)
 

@@ -60,6 +60,8 @@ BROKEN = {
     "default decisions": put("blocks.scaled.decisions", []),
     "array of a long double": put("blocks.main.arrays.x.dtype", "<f16"),
     "array of a big-endian dtype": put("blocks.main.arrays.x.dtype", ">f8"),
+    "array of no list": put("blocks.main.arrays.x.shape", {"case": 1}),
+    "array of the shape of a text": put("blocks.weights.arrays.one.shape", ""),
     "array without case": put("blocks.main.arrays.x.shape", [12, 5]),
     "array with case inside": put("blocks.main.arrays.x.shape", ["case", "case"]),
     "array of width 0": put("blocks.main.arrays.x.shape", ["case", 0]),

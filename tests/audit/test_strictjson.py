@@ -20,6 +20,7 @@ REFUSED = {
     "too deep": b"[" * 65 + b"]" * 65,
     "far too deep": b"[" * 200_000,
     "deep after brackets in a text": b'["]]]]", ' + b"[" * 64 + b"]" * 65,
+    "too deep after many shallow ones": b"[" + b"[]," * 70 + b"[" * 64 + b"]" * 65,
     "two values": b"1 2",
     "nothing": b"",
     "a trailing comma": b"[1,]",

@@ -69,4 +69,9 @@ def test_mask_positions_and_missing_mask_are_faults_that_show():
     assert error(network.run(tokens, causal=False).states, right) > 1e-3
     cache = network.run(tokens[:2]).cache
     assert error(network.run(tokens[2:], cache, query_positions=[0, 1, 2]).states, right[2:]) > 1e-3
-    assert network.run(tokens).cache.crop(3).positions == (0, 1, 2)
+    cropped, wrong = network.run(tokens).cache.crop(3), network.run(tokens).cache.crop(3, 5)
+    assert (cropped.positions, cropped.next_position, wrong.next_position, len(cropped)) == ((0, 1, 2), 3, 5, 3)
+    assert (
+        error(network.run(tokens[3:], cropped).states, right[3:]) < 1e-15 < 1e-3 < error(network.run(tokens[3:], wrong).states, right[3:])
+    )
+    assert network.run(tokens[3:], network.run(tokens[:3]).cache) is not network.run(tokens[3:], cropped)
