@@ -116,6 +116,8 @@ bench:  ## measure speed and memory as ratios inside one run
 campaign:  ## the long searches: mutants of the evidence and of the auditor, the pool's random test
 	$(SETUP) test
 	@$(PY) tools/campaign.py $(ARGS)
+	@$(PY) tools/auditor_mutants.py
+	@$(PY) tools/pool_campaign.py
 
 report:  ## build the static report in site/
 	$(SETUP) site

@@ -64,8 +64,9 @@ def run(study: Study, module: ModuleType, findings: Findings) -> Rederived:
     given: Mapping[str, str] = getattr(module, "GIVEN", {})
     where = module.__name__
     try:
-        for item in module.derive(study):
-            _compare(study, item, bounds, result, findings)
+        with np.errstate(all="ignore"):  # what does not compute is not what is stored, and found so
+            for item in module.derive(study):
+                _compare(study, item, bounds, result, findings)
     except Unfit as error:
         findings.add("R307", where, str(error))
     except Exception as error:  # whatever hostile evidence does to a derivation is a finding

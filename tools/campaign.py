@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import random
 import shutil
 import sys
@@ -24,7 +25,7 @@ from audit import rederive  # noqa: E402
 from audit.committed import Repository, around  # noqa: E402
 from audit.run import audit  # noqa: E402
 from tests.audit.reseal import Evidence, reseal_files  # noqa: E402
-from tools.evidence_mutants import RAW, SEALED, Change  # noqa: E402
+from tools.evidence_mutants import RAW, RECORDED, SEALED, Change  # noqa: E402
 
 DEFAULT = ("05", "06")
 
@@ -45,10 +46,13 @@ class Base:
             for name, metric in part.get("metrics", {}).items()
         }
 
-    def why(self, change: Change) -> str:
+    def why(self, change: Change, run: Path) -> str:
         """Why a change that was not found cannot be; empty where it should have been found."""
         if change.free:
             return change.free
+        value = json.loads((run / "sealed" / "manifest.json").read_bytes())
+        if {**value, "recorded": 0} == {**self.evidence.manifest, "recorded": 0} and change.text.startswith("manifest"):
+            return RECORDED
         if change.place in self.given:
             return f"not derivable: {self.given[change.place]}"
         if change.moved <= self.bounds.get(change.place, -1.0):
@@ -113,7 +117,7 @@ def campaign(bases: list[Base], count: int, seed: int, out: list[str]) -> int:
             rules.update(found)
             alone.update(found if len(found) == 1 else ())
             if not found:
-                survivors.append((base.why(change), base.experiment, f"{number}: {change.text}"))
+                survivors.append((base.why(change, run), base.experiment, f"{number}: {change.text}"))
     unexplained = [item for item in survivors if not item[0]]
     out.append(
         f"{count} mutants of {', '.join(base.experiment for base in bases)}, seed {seed}: {count - len(survivors) - len(crashes)} found,"

@@ -19,6 +19,7 @@ import numpy as np
 
 from tests.audit.reseal import Evidence, canonical
 
+RECORDED = "what was recorded is part of no comparison (FORMAT 7)"
 FILES = ("arrays.h5", "results.csv", "sources.zip", "manifest.json", "timings.h5")
 
 
@@ -130,7 +131,7 @@ def change_manifest(rng: random.Random, sealed: Path) -> Change | None:
 def free_leaf(where: str, value: dict[str, Any]) -> str:
     """Why a leaf of the manifest may have any value of its form."""
     if where.startswith("recorded/environment") or where in ("recorded/start", "recorded/end"):
-        return "what was recorded is part of no comparison (FORMAT 7)"
+        return RECORDED
     if where == "recorded/git/commit":
         return "a commit that is not here: HEAD has the same sources, so they are the committed ones"
     return ""

@@ -175,6 +175,15 @@ def test_a_module_that_fails_is_r307_with_its_place():
     assert result.arrays == {"main/y"}
 
 
+def test_what_overflows_in_a_derivation_is_no_warning():
+    def derive(view):
+        big = np.full((12, 5), 1e308)
+        yield Derived("main", None, {"y": big * 10 - big * 10})
+
+    _, findings = outcome(derive, {"main/y": (1e-9, "")})
+    assert {item.rule for item in findings} == {"R302", "R306"}
+
+
 def test_modules_are_found_by_number(monkeypatch):
     assert rederive.load("06_stale_prefix").__name__ == "audit.derive.e06"
     with pytest.raises(rederive.Unfit, match="no module for 97_nothing"):
