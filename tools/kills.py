@@ -48,7 +48,8 @@ def problems(root: Path, experiment: str) -> list[str]:
     left = [folder.name for folder in place.iterdir() if folder.name.startswith(".")]
     # A killed process may not have locked its folder yet; such a one is left alone for a minute.
     found += [f"{name} was not cleared" for name in left if (place / name / "lock").exists()]
-    audit = subprocess.run([sys.executable, "-m", "audit", "--no-write", "--quiet"], cwd=root, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "audit", "--no-write", "--quiet", "--experiment", experiment]
+    audit = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if audit.returncode:
         found.append(f"the audit finds: {audit.stdout}")
     return found
