@@ -166,7 +166,16 @@ def experiment(workspace: Workspace, name: str, audits: dict[str, dict[str, Any]
         said = sentence(sentences[key], claim["values"], f"{name} {key}") if key in sentences else claim["note"]
         about = texts.get(key, {"text": "", "section": "", "article": key[0]})
         one["claims"].append(
-            {"id": key, **claim, "text": about["text"], "section": about["section"], "said": said, "experiment_name": name}
+            # A statement of our own stands on its experiment's page only, not among the articles' claims.
+            {
+                "id": key,
+                **claim,
+                "listed": key in texts,
+                "text": about["text"],
+                "section": about["section"],
+                "said": said,
+                "experiment_name": name,
+            }
         )
     one["counted"] = {v: n for v in ORDER if (n := sum(c["verdict"] == v for c in one["claims"]))}
     one["figures"] = list(figures(kept, name))

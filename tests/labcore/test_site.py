@@ -41,6 +41,10 @@ class Links(HTMLParser):
 @pytest.fixture
 def kept(project: Any) -> Any:
     (project.root / "conf" / "claims.yaml").write_text(CLAIMS)
+    conf = project.root / "conf" / "experiment" / f"{TOY}.yaml"
+    claim = conf.read_text().split("claims:\n")[1]
+    conf.write_text(conf.read_text() + claim.replace("Z01", "own_statement"))
+    assert project.call("protocol", "90").returncode == 0
     readme = project.root / "experiments" / TOY / "README.md"
     readme.write_text(readme.read_text().replace("## What it is not\n", "## What it is not\n\nNot <script>alert(2)</script> *this*.\n"))
     project.commit()
