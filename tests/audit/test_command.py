@@ -214,6 +214,13 @@ def test_a_kept_run_renamed_moved_or_exploratory(repository, capsys):
     assert damaged(repository, capsys) == {"S117", "L503"}
 
 
+def test_a_kept_run_whose_manifest_is_gone_is_named_by_its_folders(repository, capsys):
+    (kept(repository) / "sealed" / "manifest.json").unlink()
+    assert damaged(repository, capsys) == {"S104", "L503"}
+    command.main(["--experiment", "99", "--json", "--no-write"])
+    assert '"experiment": "99_tiny"' in capsys.readouterr().out
+
+
 def test_a_ledger_cut_against_head(repository, capsys):
     (repository / "evidence" / "LEDGER.jsonl").write_bytes(b"")
     assert damaged(repository, capsys) == {"L502", "L503"}

@@ -70,6 +70,7 @@ BROKEN = {
 def test_good_is_good(good):
     findings = Findings()
     assert read(canonical(good), findings) == good and findings.kept == []
+    assert read(canonical({**good, "differing": sorted(good["sources"])}), findings) and findings.kept == []
     assert read(canonical({**good, "recorded": {**good["recorded"], "end": good["recorded"]["start"]}}), findings) and findings.kept == []
 
 

@@ -136,6 +136,13 @@ def test_decisions_counts_and_own_metrics():
     assert found(Derived("main", [4], decisions={"large": [not large[4]]})) == [("R303", "main/large[4]")]
     assert found(Derived("main", [4], counts={"bits_set": [bits[4] + 1]})) == [("R304", "main/bits_set[4]")]
     assert found(Derived("main", [4], own={"third": [third[4] + 2e-9]})) == [("R305", "main/third[4]")]
+    evidence = tiny.evidence()
+    evidence.protocol["blocks"]["main"]["metrics"]["third"]["bound"] = 0.5
+    for gap, wanted in ((0.5, set()), (0.5000001, {"R305"})):
+        for line in evidence.lines[1:13]:
+            line[evidence.column("third")] = "1.0"
+        _, findings = outcome(lambda _, gap=gap: iter([Derived("main", [4], own={"third": [1.0 + gap]})]), evidence=evidence)
+        assert {item.rule for item in findings} - {"R306"} == wanted
     assert found(Derived("main", [4], own={"third": [float("nan")]})) == [("R305", "main/third[4]")]
     assert found(Derived("main", [4], own={"third": [float("inf")]})) == [("R305", "main/third[4]")]
     assert found(Derived("main", np.array([4]), decisions={"large": x[[4], 0] > 0}, counts={"bits_set": np.array([bits[4]])})) == []

@@ -101,6 +101,7 @@ BROKEN = {
     "claim without rules": put("claims.X01", {"measure": "SELECT 1 AS a", "note": ""}),
     "claim with rules but no measure": put("claims.X02.reproduced", "1"),
     "claim open and measured": put("claims.X01.open", "?"),
+    "claim open and out of reach": put("claims.X02.out_of_reach", "?"),
     "claim without note": put("claims.X02.note", ...),
     "claim with a key more": put("claims.X02.remark", ""),
 }
@@ -120,6 +121,13 @@ def test_broken(change):
     with pytest.raises(Damaged) as caught:
         check(protocol)
     assert caught.value.rule == "S106" and caught.value.where.startswith("protocol")
+
+
+def test_the_least_that_is_allowed():
+    protocol = tiny.protocol()
+    protocol |= {"tolerance": 0.0, "rederive": 1, "seeds": [0]}
+    protocol["blocks"]["weights"]["arrays"]["table"]["shape"] = [1]
+    assert check(protocol).count("main") == 6
 
 
 def test_factors_are_integers_of_64_bits():
