@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from audit.run import Outcome, audit
+from labcore import loading, runner
+from labcore.batch import Batch
 from labcore.protocol import Protocol, load
 from labcore.runner import Origin, execute
 
@@ -41,3 +45,16 @@ def judged(folder: Path, made: Protocol) -> Outcome:
 def rules(outcome: Outcome) -> set[str]:
     """The rules of its findings, without those about sources (a test's run has none) and without controls."""
     return {str(item["rule"]) for item in outcome.document["findings"]} - {"S103", "S108", "V401", "V402"}
+
+
+def tamper(monkeypatch: pytest.MonkeyPatch, change: Callable[[Batch], Batch]) -> None:
+    """Let every experiment that runs from now on yield its batches changed: what an audit must then find."""
+
+    def load_tampered(path: Path) -> Any:
+        module = loading.load(path)
+        if path.name == "experiment.py":
+            batches = module.batches
+            module.batches = lambda made: map(change, batches(made))
+        return module
+
+    monkeypatch.setattr(runner, "load", load_tampered)

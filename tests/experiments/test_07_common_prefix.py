@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from labcore import runner
-from labcore.loading import load
 from tests.experiments import small
 
 NAME = "07_common_prefix"
@@ -29,14 +27,7 @@ def tampered(batch):
 
 
 def test_wrong_values_are_found(tmp_path, monkeypatch):
-    def load_tampered(path):
-        module = load(path)
-        if path.name == "experiment.py":
-            batches = module.batches
-            module.batches = lambda protocol: map(tampered, batches(protocol))
-        return module
-
-    monkeypatch.setattr(runner, "load", load_tampered)
+    small.tamper(monkeypatch, tampered)
     findings = small.judged(tmp_path, small.protocol(NAME, **FEW)).document["findings"]
     for rule, name in (("R302", "published/wrong"), ("R304", "cut"), ("R303", "reused")):
         assert any(item["rule"] == rule and name in item["where"] for item in findings), (rule, name)

@@ -6,8 +6,6 @@ import dataclasses
 
 import numpy as np
 
-from labcore import runner
-from labcore.loading import load
 from labcore.sealed import Sealed
 from tests.experiments import small
 
@@ -36,14 +34,7 @@ def tampered(batch):
 
 
 def test_wrong_values_are_found(tmp_path, monkeypatch):
-    def load_tampered(path):
-        module = load(path)
-        if path.name == "experiment.py":
-            batches = module.batches
-            module.batches = lambda protocol: map(tampered, batches(protocol))
-        return module
-
-    monkeypatch.setattr(runner, "load", load_tampered)
+    small.tamper(monkeypatch, tampered)
     findings = small.judged(tmp_path, small.protocol(NAME, **FEW)).document["findings"]
     for rule, name in (("R303", "hit"), ("R304", "resident_bytes"), ("R301", "order/configuration")):
         assert any(item["rule"] == rule and name in item["where"] for item in findings), (rule, name)

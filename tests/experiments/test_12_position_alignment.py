@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from audit.derive import e12
-from labcore import runner
 from labcore.faults import bf16_positions, context_shift, left_padding
-from labcore.loading import load
 from labcore.placed_network import draw, moved, run
 from labcore.positions import RULES, rotate
 from tests.experiments import small
@@ -37,14 +35,7 @@ def tampered(batch):
 
 
 def test_wrong_values_are_found(tmp_path, monkeypatch):
-    def load_tampered(path):
-        module = load(path)
-        if path.name == "experiment.py":
-            batches = module.batches
-            module.batches = lambda protocol: map(tampered, batches(protocol))
-        return module
-
-    monkeypatch.setattr(runner, "load", load_tampered)
+    small.tamper(monkeypatch, tampered)
     findings = small.judged(tmp_path, small.protocol(NAME, **FEW)).document["findings"]
     for rule, name in (("R302", "total_two"), ("R302", "misaligned"), ("R304", "places_apart")):
         assert any(item["rule"] == rule and name in item["where"] for item in findings), (rule, name)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from audit.derive import e13
-from labcore import runner
 from labcore.faults import content_keys, loose_matching, radix_races, stale_entry, timing_channel, trimming
 from labcore.interleave import explore
 from labcore.loading import load
@@ -53,14 +52,7 @@ def tampered(batch):
 
 
 def test_wrong_counts_and_states_are_found(tmp_path, monkeypatch):
-    def load_tampered(path):
-        module = load(path)
-        if path.name == "experiment.py":
-            batches = module.batches
-            module.batches = lambda protocol: map(tampered, batches(protocol))
-        return module
-
-    monkeypatch.setattr(runner, "load", load_tampered)
+    small.tamper(monkeypatch, tampered)
     findings = small.judged(tmp_path, small.protocol(NAME, **FEW)).document["findings"]
     found = {(item["rule"], name) for item in findings for name in (*COUNTS.values(), "later") if name in item["where"]}
     assert found >= {("R304", name) for name in COUNTS.values()} | {("R302", "later")}
