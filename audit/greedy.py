@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.softmax import through
 from audit.teaching import EMPTY, WIDTH, Cache, Network, place
 
 Floats = NDArray[np.float64]
@@ -27,15 +28,15 @@ def decode(words: NDArray[Any], steps: int, embedding: Floats, qkv: Floats, read
         ids = words[:, step] if step < length else said[-1]
         state = embedding[ids] + np.array(place(0 if reset and step >= length else step))
         for layer, (to_query, to_key, to_value) in enumerate(qkv):
-            keys[layer].append(_through(state, to_key))
-            values[layer].append(_through(state, to_value))
-            query = _through(state, to_query)
+            keys[layer].append(through(state, to_key))
+            values[layer].append(through(state, to_value))
+            query = through(state, to_query)
             scores = np.stack([(query * key).sum(axis=1) for key in keys[layer]], axis=1) / math.sqrt(WIDTH)
             shares = np.exp(scores - scores.max(axis=1, keepdims=True))
             mixed = sum(shares[:, at, None] * value for at, value in enumerate(values[layer]))
             state = np.tanh(state + mixed / shares.sum(axis=1, keepdims=True))
         if step >= length - 1:
-            logits = _through(state, readout)
+            logits = through(state, readout)
             ordered = np.sort(logits, axis=1)
             close |= ordered[:, -1] - ordered[:, -2] < MARGIN
             said.append(logits.argmax(axis=1))
@@ -57,14 +58,6 @@ def exactly(own: Network, readout: Floats, word: Sequence[int], steps: int, rese
         said.append(logits.index(max(logits)))
         cache, given = step.cache, said[-1:]
     return said
-
-
-def _through(rows: Floats, matrix: Floats) -> Floats:
-    """Rows times a matrix, one product after the other rather than by a library's product."""
-    result = np.zeros((len(rows), matrix.shape[1]))
-    for column, line in enumerate(matrix):
-        result += rows[:, column, None] * line
-    return result
 
 
 def shares(words: Sequence[Sequence[int]], said: Sequence[Sequence[int]]) -> dict[str, float]:

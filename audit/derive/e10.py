@@ -1,9 +1,7 @@
-"""10: inputs drawn again, attention by plain sums over all keys at once, INT8 by own arithmetic, the small network by loops."""
+"""10: inputs drawn again, attention by plain sums over all keys at once, INT8 by own arithmetic, the small network row by row."""
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from audit.codes import Held, double, hold, single
-from audit.softmax import Matrix, attend, partial, together
+from audit.draws import cut, digest, groups
+from audit.softmax import Matrix, attend, partial, through, together
 from audit.study import Derived, Study
 
 _SUMS = (
@@ -48,30 +47,11 @@ def derive(study: Study) -> Iterator[Derived]:
     yield from _near_q(study)
 
 
-def _digest(*pieces: bytes) -> Any:
-    return np.array(list(hashlib.sha256(b"".join(pieces)).digest()), np.uint8)
-
-
-def _cut(rng: Any, *shapes: tuple[int, ...]) -> list[Any]:
-    """One stream of normals, cut into the shapes in order."""
-    flat = rng.standard_normal(sum(math.prod(shape) for shape in shapes))
-    made, at = [], 0
-    for shape in shapes:
-        size = math.prod(shape)
-        made.append(flat[at : at + size].reshape(shape).copy())
-        at += size
-    return made
-
-
-def _fresh(key: list[int], *shapes: tuple[int, ...]) -> list[Any]:
-    return _cut(np.random.default_rng(key), *shapes)
-
-
 def _inputs(study: Study, seed: int, length: int) -> list[Any]:
     s = study.settings["published"]
     shapes = [(rows, s["width"]) for n in s["lengths"] for rows in (s["queries"], n, n)]
     place = 3 * s["lengths"].index(length)
-    return _cut(np.random.default_rng(seed), *shapes)[place : place + 3]
+    return cut(seed, *shapes)[place : place + 3]
 
 
 def _published(study: Study) -> Iterator[Derived]:
@@ -81,15 +61,14 @@ def _published(study: Study) -> Iterator[Derived]:
         q, k, v = _inputs(study, factors[r]["seed"], factors[r]["length"])
         whole = attend(q, k, v)
         pieces = [attend(q, k[at : at + tile], v[at : at + tile]) for at in range(0, len(k), tile)]
-        mean = [[math.fsum(piece[i, j] for piece in pieces) / len(pieces) for j in range(v.shape[1])] for i in range(len(q))]
         yield Derived(
             "published",
             [r],
             {
-                "inputs_sha256": _digest(*(x.astype("<f8").tobytes() for x in (q, k, v)))[None],
+                "inputs_sha256": digest(*(x.astype("<f8").tobytes() for x in (q, k, v)))[None],
                 "dense": whole[None],
                 "tiled": whole[None],
-                "tile_mean": np.array(mean)[None],
+                "tile_mean": np.sum(pieces, axis=0)[None] / len(pieces),
             },
             counts={
                 "dense_score_bytes": [8 * len(q) * len(k)],
@@ -108,42 +87,37 @@ def _case(study: Study, row: dict[str, Any]) -> list[Any]:
 
 def _int8(study: Study) -> Iterator[Derived]:
     axes = {"tensor": "tensor", "row": "token"}
-    factors = study.rows("int8")
-    references: dict[Any, Matrix] = {}
-    for r in study.chosen("int8"):
-        row = factors[r]
-        q, k, v = _case(study, row)
-        made = [hold(x, axes[row["scale_of"]], "int8", 0, double, double) for x in (k, v)]
-        key = row["seed"], row["length"], row["condition"]
-        if key not in references:
-            references[key] = attend(q, k, v)
-        code, scale = sum(h.code_bytes(8) for h in made), sum(h.scale_bytes() for h in made)
-        yield Derived(
-            "int8",
-            [r],
-            {
-                "reference": references[key][None],
-                "output": attend(q, made[0].restored, made[1].restored)[None],
-                "held_sha256": _digest(*(h.data() for h in made))[None],
-            },
-            counts={
-                "code_bytes": [code],
-                "scale_bytes": [scale],
-                "int8_bytes": [code + scale],
-                "kv_bytes": [8 * (k.size + v.size)],
-            },
-        )
-    factors = study.rows("int8_readings")
-    for r in study.chosen("int8_readings"):
-        row = factors[r]
-        q, k, v = _case(study, row)
-        key = row["seed"], row["length"], row["condition"]
-        if key not in references:
-            references[key] = attend(q, k, v)
-        used = [_reading(x, axes[row["scale_of"]], row["reading"]).restored for x in (k, v)]
-        gaps = (attend(q, *used) - references[key]).ravel().tolist()
-        rmse = math.sqrt(math.fsum(gap * gap for gap in gaps) / len(gaps))
-        yield Derived("int8_readings", [r], own={"int8_error": [max(map(abs, gaps))], "int8_rmse": [rmse]})
+    for rows, cases in groups(study, "int8", "seed", "length", "condition"):
+        q, k, v = _case(study, cases[0])
+        reference = attend(q, k, v)
+        for r, row in zip(rows, cases, strict=True):
+            made = [hold(x, axes[row["scale_of"]], "int8", 0, double, double) for x in (k, v)]
+            code, scale = sum(h.code_bytes(8) for h in made), sum(h.scale_bytes() for h in made)
+            yield Derived(
+                "int8",
+                [r],
+                {
+                    "reference": reference[None],
+                    "output": attend(q, made[0].restored, made[1].restored)[None],
+                    "held_sha256": digest(*(h.data() for h in made))[None],
+                },
+                counts={
+                    "code_bytes": [code],
+                    "scale_bytes": [scale],
+                    "int8_bytes": [code + scale],
+                    "kv_bytes": [8 * (k.size + v.size)],
+                },
+            )
+    for rows, cases in groups(study, "int8_readings", "seed", "length", "condition"):
+        q, k, v = _case(study, cases[0])
+        reference = attend(q, k, v)
+        largest, rmse = [], []
+        for row in cases:
+            used = [_reading(x, axes[row["scale_of"]], row["reading"]).restored for x in (k, v)]
+            gaps = (attend(q, *used) - reference).ravel().tolist()
+            largest.append(max(map(abs, gaps)))
+            rmse.append(math.sqrt(math.fsum(gap * gap for gap in gaps) / len(gaps)))
+        yield Derived("int8_readings", rows, own={"int8_error": largest, "int8_rmse": rmse})
 
 
 def _reading(x: Any, axis: str, reading: str) -> Held:
@@ -155,78 +129,68 @@ def _reading(x: Any, axis: str, reading: str) -> Held:
 
 def _tiles(study: Study) -> Iterator[Derived]:
     s = study.settings["tiles"]
-    factors = study.rows("tiles")
-    for r in study.chosen("tiles"):
-        whole = attend(*_fresh([1, factors[r]["seed"]], (s["queries"], s["width"]), (s["keys"], s["width"]), (s["keys"], s["width"])))
-        yield Derived("tiles", [r], {"tiled": whole[None], "dense": whole[None]})
+    for rows, cases in groups(study, "tiles", "seed"):
+        whole = attend(*cut([1, cases[0]["seed"]], (s["queries"], s["width"]), (s["keys"], s["width"]), (s["keys"], s["width"])))
+        yield Derived("tiles", rows, {name: np.array([whole] * len(rows)) for name in ("tiled", "dense")})
     s = study.settings["extreme"]
     factors = study.rows("extreme")
     for r in study.chosen("extreme"):
-        q, k, v = _fresh([2, factors[r]["seed"]], (s["queries"], s["width"]), (s["keys"], s["width"]), (s["keys"], s["width"]))
-        q = q * factors[r]["logit_scale"]
-        whole = attend(q, k, v)
-        bare = whole.copy()
-        for i, sums in enumerate(partial(q, k, v)):
-            if sums.top > math.log(1.7976931348623157e308):  # exp of it is no binary64 number
-                bare[i] = math.nan
+        q, k, v = cut([2, factors[r]["seed"]], (s["queries"], s["width"]), (s["keys"], s["width"]), (s["keys"], s["width"]))
+        sums = partial(q * factors[r]["logit_scale"], k, v)
+        whole = sums.output()
+        bare = np.where(sums.top[:, None] > math.log(1.7976931348623157e308), math.nan, whole)  # exp of the top is no binary64 number
         yield Derived("extreme", [r], {"dense": whole[None], "tiled": whole[None], "without_maximum": bare[None]})
 
 
-def _requests(s: dict[str, Any], key: list[int], prefix: int) -> tuple[Any, Any, Any, list[tuple[Any, Any]]]:
-    least, most = s["private"]
-    lengths = [least + 5 * i % (most - least + 1) for i in range(s["requests"])]
-    h, d, total = s["heads"], s["width"], sum(lengths)
-    q, k, v, pk, pv = _fresh(key, (h, s["requests"], d), (h, prefix, d), (h, prefix, d), (h, total, d), (h, total, d))
-    private, at = [], 0
-    for m in lengths:
-        private.append((pk[:, at : at + m], pv[:, at : at + m]))
-        at += m
-    return q, k, v, private
+class _Requests:
+    """q [head, request, d] over a prefix k, v [head, prefix, d] and private keys: those of request i are where own[i] is true."""
 
+    def __init__(self, s: dict[str, Any], key: list[int], prefix: int) -> None:
+        least, most = s["private"]
+        self.lengths = np.array([least + 5 * i % (most - least + 1) for i in range(s["requests"])])
+        h, d, total = s["heads"], s["width"], int(self.lengths.sum())
+        self.q, self.k, self.v, self.pk, self.pv = cut(
+            key, (h, s["requests"], d), (h, prefix, d), (h, prefix, d), (h, total, d), (h, total, d)
+        )
+        self.own = np.repeat(np.arange(s["requests"]), self.lengths) == np.arange(s["requests"])[:, None]
 
-def _each(q: Any, k: Any, v: Any, private: list[tuple[Any, Any]]) -> Matrix:
-    """Every head and request over its prefix and private keys, written out."""
-    out = np.empty_like(q)
-    for h in range(len(q)):
-        for i, (pk, pv) in enumerate(private):
-            out[h, i] = attend(q[h, i : i + 1], np.vstack([k[h], pk[h]]), np.vstack([v[h], pv[h]]))[0]
-    return np.asarray(out, np.float64)
+    def each(self) -> Matrix:
+        """Every head and request over its prefix and private keys, in one softmax."""
+        seen = np.hstack([np.ones((len(self.own), self.k.shape[1]), bool), self.own])
+        return attend(self.q, np.concatenate([self.k, self.pk], 1), np.concatenate([self.v, self.pv], 1), seen)
 
 
 def _sharing(study: Study) -> Iterator[Derived]:
     s = study.settings["shared"]
     factors = study.rows("shared")
     for r in study.chosen("shared"):
-        out = _each(*_requests(s, [3, factors[r]["seed"], factors[r]["prefix"]], factors[r]["prefix"]))
+        out = _Requests(s, [3, factors[r]["seed"], factors[r]["prefix"]], factors[r]["prefix"]).each()
         yield Derived("shared", [r], {"per_request": out[None], "merged": out[None]})
     n = study.protocol["factors"]["prefix"][0]
-    for block in ("wrong_merge", "foreign_change"):
-        factors = study.rows(block)
-        for r in study.chosen(block):
-            q, k, v, private = _requests(s, [3, factors[r]["seed"], n], n)
-            before = _each(q, k, v, private)
-            if block == "wrong_merge":
-                mixed = np.empty_like(q)
-                for h in range(len(q)):
-                    for i, (pk, pv) in enumerate(private):
-                        a, b = attend(q[h, i : i + 1], k[h], v[h])[0], attend(q[h, i : i + 1], pk[h], pv[h])[0]
-                        m = pk.shape[1]
-                        mixed[h, i] = [(x * n + y * m) / (n + m) for x, y in zip(a, b, strict=True)]
-                yield Derived(block, [r], {"per_request": before[None], "by_length": mixed[None]})
-                continue
-            private[5] = (-3 * private[5][0], -3 * private[5][1])
-            after = _each(q, k, v, private)
-            others = [i for i in range(len(private)) if i != 5]
-            yield Derived(
-                block,
-                [r],
-                {
-                    "before": before[:, others][None],
-                    "after": after[:, others][None],
-                    "changed_before": before[:, 5][None],
-                    "changed_after": after[:, 5][None],
-                },
-            )
+    factors = study.rows("wrong_merge")
+    for r in study.chosen("wrong_merge"):
+        all_of = _Requests(s, [3, factors[r]["seed"], n], n)
+        common, own = attend(all_of.q, all_of.k, all_of.v), attend(all_of.q, all_of.pk, all_of.pv, all_of.own)
+        m = all_of.lengths[:, None]
+        yield Derived("wrong_merge", [r], {"per_request": all_of.each()[None], "by_length": ((common * n + own * m) / (n + m))[None]})
+    factors = study.rows("foreign_change")
+    for r in study.chosen("foreign_change"):
+        all_of = _Requests(s, [3, factors[r]["seed"], n], n)
+        before = all_of.each()
+        for private in (all_of.pk, all_of.pv):
+            private[:, all_of.own[5]] *= -3
+        after = all_of.each()
+        others = [i for i in range(len(all_of.own)) if i != 5]
+        yield Derived(
+            "foreign_change",
+            [r],
+            {
+                "before": before[:, others][None],
+                "after": after[:, others][None],
+                "changed_before": before[:, 5][None],
+                "changed_after": after[:, 5][None],
+            },
+        )
 
 
 def _rows(study: Study) -> Iterator[Derived]:
@@ -247,30 +211,18 @@ def _rows(study: Study) -> Iterator[Derived]:
         yield Derived("shared_rows", [r], counts=counts)
 
 
-def _vector(x: list[float], w: Any) -> list[float]:
-    return [math.fsum(a * b for a, b in zip(x, column, strict=True)) for column in w.T.tolist()]
-
-
-def _states(tokens: list[int], embedding: Any, weights: Any, heads: int) -> list[list[Any]]:
-    """q, k, v of each layer as (heads, n, d / heads)."""
-    d = embedding.shape[1]
-    x = []
-    for place, token in enumerate(tokens):
-        line = embedding[token].tolist()
-        for pair in range(d // 2):
-            angle = place / 10000.0 ** (2 * pair / d)
-            line[2 * pair] += math.sin(angle)
-            line[2 * pair + 1] += math.cos(angle)
-        x.append(line)
+def _states(tokens: Any, embedding: Any, weights: Any, heads: int) -> list[list[Matrix]]:
+    """q, k, v of each layer as (sequence, head, n, d / heads), from tokens (sequence, n), embeddings and weights for each sequence."""
+    d, n = embedding.shape[-1], tokens.shape[1]
+    angles = [[place / 10000.0 ** (2 * pair / d) for pair in range(d // 2)] for place in range(n)]
+    places = [[wave(angle) for angle in line for wave in (math.sin, math.cos)] for line in angles]
+    x = embedding[np.arange(len(tokens))[:, None], tokens] + np.array(places)
     layers = []
-    for layer in weights:
-        q, k, v = (np.array([_vector(line, w) for line in x]).reshape(len(x), heads, -1) for w in layer)
-        layers.append([m.transpose(1, 0, 2) for m in (q, k, v)])
-        fresh = []
-        for i, line in enumerate(x):
-            parts = [attend(q[i : i + 1, h], k[: i + 1, h], v[: i + 1, h])[0].tolist() for h in range(heads)]
-            fresh.append([math.tanh(a + b) for a, b in zip(line, itertools.chain(*parts), strict=True)])
-        x = fresh
+    for layer in range(weights.shape[1]):
+        q, k, v = (through(x, weights[:, layer, part]).reshape(len(x), n, heads, -1).swapaxes(1, 2) for part in range(3))
+        layers.append([q, k, v])
+        rows = [attend(q[:, :, i : i + 1], k[:, :, : i + 1], v[:, :, : i + 1]) for i in range(n)]
+        x = np.tanh(x + np.concatenate(rows, axis=2).swapaxes(1, 2).reshape(x.shape))
     return layers
 
 
@@ -290,26 +242,28 @@ def _pair(s: dict[str, Any], seed: int, pair: str) -> list[list[int]]:
 
 def _equal_q(study: Study) -> Iterator[Derived]:
     s = study.settings["equal_q"]
-    factors = study.rows("equal_q")
-    d, n, heads = s["width"], s["prefix"], s["heads"]
-    made: dict[Any, list[Any]] = {}
-    for r in study.chosen("equal_q"):
-        row = factors[r]
-        key = row["seed"], row["pair"]
-        if key not in made:
-            embedding, weights = _fresh([5, row["seed"]], (s["vocabulary"], d), (s["layers"], 3, d, d))
-            embedding, weights = embedding * s["embedding_scale"], weights * s["weight_scale"]
-            made[key] = [_states(tokens, embedding, weights, heads) for tokens in _pair(s, *key)]
-        (q1, k1, v1), (q2, k2, v2) = (states[row["layer"]] for states in made[key])
-        out: dict[str, list[Any]] = {name: [] for name in ("partial_first", "partial_second", "fresh", "reused")}
-        for h in range(heads):
-            (one,), (two,) = partial(q1[h, -1:], k1[h, :n], v1[h, :n]), partial(q2[h, -1:], k2[h, :n], v2[h, :n])
-            (rest,) = partial(q2[h, -1:], k2[h, n:], v2[h, n:])
-            out["partial_first"].append(one.output())
-            out["partial_second"].append(two.output())
-            out["fresh"].append(together(two, rest))
-            out["reused"].append(together(one, rest))
-        arrays = {name: np.array(value)[None] for name, value in out.items()}
+    factors, chosen = study.rows("equal_q"), study.chosen("equal_q")
+    d, n = s["width"], s["prefix"]
+    keys = list(dict.fromkeys((factors[r]["seed"], factors[r]["pair"]) for r in chosen))
+    sequences = [tokens for key in keys for tokens in _pair(s, *key)]
+    longest = max(map(len, sequences))
+    # what stands behind a sequence's end is seen by nobody before it
+    tokens = np.array([[*one, *[0] * (longest - len(one))] for one in sequences])
+    drawn = [cut([5, seed], (s["vocabulary"], d), (s["layers"], 3, d, d)) for seed, _ in keys for _ in range(2)]
+    embedding = np.array([one for one, _ in drawn]) * s["embedding_scale"]
+    layers = _states(tokens, embedding, np.array([weights for _, weights in drawn]) * s["weight_scale"], s["heads"])
+    for r in chosen:
+        at = 2 * keys.index((factors[r]["seed"], factors[r]["pair"]))
+        (q1, k1, v1), (q2, k2, v2) = ([x[at + i, :, : len(sequences[at + i])] for x in layers[factors[r]["layer"]]] for i in range(2))
+        one, two = partial(q1[:, -1:], k1[:, :n], v1[:, :n]), partial(q2[:, -1:], k2[:, :n], v2[:, :n])
+        rest = partial(q2[:, -1:], k2[:, n:], v2[:, n:])
+        out = {
+            "partial_first": one.output(),
+            "partial_second": two.output(),
+            "fresh": together(two, rest),
+            "reused": together(one, rest),
+        }
+        arrays = {name: value[:, 0][None] for name, value in out.items()}
         arrays |= {"q_first": q1[:, -1][None], "q_second": q2[:, -1][None]}
         same = bool((k1[:, :n] == k2[:, :n]).all() and (v1[:, :n] == v2[:, :n]).all())
         yield Derived("equal_q", [r], arrays, decisions={"kv_equal": [same]})
@@ -320,9 +274,7 @@ def _near_q(study: Study) -> Iterator[Derived]:
     factors = study.rows("near_q")
     for r in study.chosen("near_q"):
         wide, keys, few = (s["queries"], s["width"]), (s["keys"], s["width"]), (s["private"], s["width"])
-        q, away, k, v, pk, pv = _fresh([7, factors[r]["seed"]], wide, wide, keys, keys, few, few)
+        q, away, k, v, pk, pv = cut([7, factors[r]["seed"]], wide, wide, keys, keys, few, few)
         near = q + factors[r]["shift"] * away
         old, new, rest = partial(q, k, v), partial(near, k, v), partial(near, pk, pv)
-        fresh = [together(a, b) for a, b in zip(new, rest, strict=True)]
-        reused = [together(a, b) for a, b in zip(old, rest, strict=True)]
-        yield Derived("near_q", [r], {"fresh": np.array(fresh)[None], "reused": np.array(reused)[None]})
+        yield Derived("near_q", [r], {"fresh": together(new, rest)[None], "reused": together(old, rest)[None]})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from audit.codes import Held, double, hold, single
+from audit.codes import Held, Round, double, hold, single
+from audit.draws import cut, digest, groups
 from audit.softmax import attend, relative_l2
 from audit.study import Derived, Study
 
@@ -46,13 +46,7 @@ def derive(study: Study) -> Iterator[Derived]:
 
 def _draw(key: Any, n: int, queries: int, width: int) -> list[Any]:
     """q, k, v: one stream of normals cut in three, rounded to float32."""
-    flat = np.random.default_rng(key).standard_normal((queries + 2 * n) * width)
-    cut = np.split(single(flat), [queries * width, (queries + n) * width])
-    return [piece.reshape(-1, width) for piece in cut]
-
-
-def _digest(*pieces: bytes) -> Any:
-    return np.array(list(hashlib.sha256(b"".join(pieces)).digest()), np.uint8)
+    return [single(x) for x in cut(key, (queries, width), (n, width), (n, width))]
 
 
 def _plain(x: Any) -> bytes:
@@ -69,12 +63,23 @@ def _published_inputs(study: Study, row: dict[str, Any]) -> list[Any]:
     return [q, k, v]
 
 
-def _targets(row: dict[str, Any], k: Any, v: Any, inner: Any, outer: Any) -> list[Held | None]:
-    axes = _AXES[row["method"]]
-    return [
-        hold(x, axis, "int8", 0, inner, outer) if name in list(row["target"]) else None
-        for name, x, axis in zip(["K", "V"], [k, v], axes, strict=True)
-    ]
+class _Codes:
+    """The codes of one draw's K and V, each made once."""
+
+    def __init__(self, k: Any, v: Any) -> None:
+        self._matrices = {"K": k, "V": v}
+        self._made: dict[Any, Held] = {}
+
+    def of(self, name: str, axis: str, code: str, group: int = 0, inner: Round = single, outer: Round = single) -> Held:
+        key = name, axis, code, group, inner, outer
+        if key not in self._made:
+            self._made[key] = hold(self._matrices[name], axis, code, group, inner, outer)
+        return self._made[key]
+
+
+def _targets(row: dict[str, Any], codes: _Codes, inner: Round, outer: Round) -> list[Held | None]:
+    axes = zip("KV", _AXES[row["method"]], strict=True)
+    return [codes.of(name, axis, "int8", 0, inner, outer) if name in row["target"] else None for name, axis in axes]
 
 
 def _published(study: Study) -> Iterator[Derived]:
@@ -85,48 +90,38 @@ def _published(study: Study) -> Iterator[Derived]:
     for r in rows:
         row = factors[r]
         qkv = _draw(row["seed"] * 10000 + row["length"], row["length"], s["queries"], s["width"])
-        digests.append(_digest(*map(_plain, qkv)))
+        digests.append(digest(*map(_plain, qkv)))
     yield Derived("inputs", rows, {"inputs_sha256": np.array(digests)})
-    factors = study.rows("published")
-    references: dict[Any, Any] = {}
-    for r in study.chosen("published"):
-        row = factors[r]
-        q, k, v = _published_inputs(study, row)
-        key = row["seed"], row["length"], row["condition"]
-        if key not in references:
-            references[key] = attend(q, k, v)
-        made = _targets(row, k, v, single, single)
-        used = [x if h is None else h.restored for x, h in zip((k, v), made, strict=True)]
-        code = sum(h.code_bytes(8) for h in made if h)
-        scale = sum(h.scale_bytes() for h in made if h)
-        rest = sum(4 * x.size for x, h in zip((k, v), made, strict=True) if h is None)
-        yield Derived(
-            "published",
-            [r],
-            {
-                "reference": references[key][None],
-                "output": attend(q, *used)[None],
-                "held_sha256": _digest(*(_plain(x) if h is None else h.data() for x, h in zip((k, v), made, strict=True)))[None],
-            },
-            counts={
-                "code_bytes": [code],
-                "scale_bytes": [scale],
-                "quantised_bytes": [code + scale],
-                "payload_bytes": [code + scale + rest],
-            },
-        )
+    for rows, cases in groups(study, "published", "seed", "length", "condition"):
+        q, k, v = _published_inputs(study, cases[0])
+        codes = _Codes(k, v)
+        whole = attend(q, k, v)
+        arrays: dict[str, list[Any]] = {"reference": [whole] * len(rows), "output": [], "held_sha256": []}
+        counts: dict[str, list[int]] = {name: [] for name in ("code_bytes", "scale_bytes", "quantised_bytes", "payload_bytes")}
+        for row in cases:
+            made = _targets(row, codes, single, single)
+            pairs = list(zip((k, v), made, strict=True))
+            arrays["output"].append(attend(q, *(x if h is None else h.restored for x, h in pairs)))
+            arrays["held_sha256"].append(digest(*(_plain(x) if h is None else h.data() for x, h in pairs)))
+            code, scale = sum(h.code_bytes(8) for h in made if h), sum(h.scale_bytes() for h in made if h)
+            rest = sum(4 * x.size for x, h in pairs if h is None)
+            for name, count in zip(counts, (code, scale, code + scale, code + scale + rest), strict=True):
+                counts[name].append(count)
+        yield Derived("published", rows, {name: np.array(values) for name, values in arrays.items()}, counts=counts)
 
 
 def _readings(study: Study) -> Iterator[Derived]:
-    factors = study.rows("readings")
-    for r in study.chosen("readings"):
-        row = factors[r]
-        q, k, v = _published_inputs(study, row)
-        inner = single if row["reading"] == "restored_in_float64" else double
-        made = _targets(row, k, v, inner, double)
-        got = attend(q, *(x if h is None else h.restored for x, h in zip((k, v), made, strict=True)))
-        want = attend(q, k, v)
-        yield Derived("readings", [r], own={"max_error": [float(np.abs(got - want).max())], "relative_error": [relative_l2(got, want)]})
+    for rows, cases in groups(study, "readings", "seed", "length", "condition"):
+        q, k, v = _published_inputs(study, cases[0])
+        codes = _Codes(k, v)
+        whole = attend(q, k, v)
+        largest, relative = [], []
+        for row in cases:
+            made = _targets(row, codes, single if row["reading"] == "restored_in_float64" else double, double)
+            got = attend(q, *(x if h is None else h.restored for x, h in zip((k, v), made, strict=True)))
+            largest.append(float(np.abs(got - whole).max()))
+            relative.append(relative_l2(got, whole))
+        yield Derived("readings", rows, own={"max_error": largest, "relative_error": relative})
 
 
 def _wide_inputs(study: Study, row: dict[str, Any]) -> list[Any]:
@@ -142,41 +137,40 @@ def _wide_inputs(study: Study, row: dict[str, Any]) -> list[Any]:
     return [q, k, v]
 
 
-def _scheme(k: Any, v: Any, scheme: str, code: str) -> tuple[list[Any], list[Held], bytes]:
+def _scheme(k: Any, v: Any, codes: _Codes, scheme: str, code: str) -> tuple[list[Any], list[Held], bytes]:
     if scheme == "hybrid_first":
         made = [hold(k[1:], "channel", code), hold(v[1:], "token", code)]
         used = [np.vstack([x[:1], h.restored]) for x, h in zip((k, v), made, strict=True)]
         return used, made, b"".join(_plain(x[:1]) + h.data() for x, h in zip((k, v), made, strict=True))
     name, _, group = scheme.partition("_g")
-    made = [hold(x, axis, code, int(group or 0)) for x, axis in zip((k, v), _AXES[name], strict=True)]
+    made = [codes.of(x, axis, code, int(group or 0)) for x, axis in zip("KV", _AXES[name], strict=True)]
     return [h.restored for h in made], made, b"".join(h.data() for h in made)
 
 
 def _wide(study: Study) -> Iterator[Derived]:
     factors = study.rows("wide_reference")
-    stored: dict[Any, Any] = {}
-    for r in range(len(factors)):
-        row = factors[r]
-        stored[row["seed"], row["outlier"]] = study.decoded("wide_reference", "reference", [r])[0]
+    references = study.decoded("wide_reference", "reference")
+    stored = {(row["seed"], row["outlier"]): reference for row, reference in zip(factors, references, strict=True)}
     for r in study.chosen("wide_reference"):
         qkv = _wide_inputs(study, factors[r])
-        yield Derived("wide_reference", [r], {"reference": attend(*qkv)[None], "inputs_sha256": _digest(*map(_plain, qkv))[None]})
-    factors = study.rows("wide")
-    for r in study.chosen("wide"):
-        row = factors[r]
-        q, k, v = _wide_inputs(study, row)
-        used, made, data = _scheme(k, v, row["scheme"], row["code"])
-        code = sum(h.code_bytes(int(row["code"][3])) for h in made)
-        scale = sum(h.scale_bytes() for h in made)
-        apart = 2 * 4 * k.shape[1] if row["scheme"] == "hybrid_first" else 0
-        error = relative_l2(study.decoded("wide", "output", [r])[0], stored[row["seed"], row["outlier"]])
-        yield Derived(
-            "wide",
-            [r],
-            {"output": attend(q, *used)[None], "held_sha256": _digest(data)[None]},
-            counts={"code_bytes": [code], "scale_bytes": [scale], "quantised_bytes": [code + scale + apart]},
-            own={"relative_error": [error]},
-        )
+        yield Derived("wide_reference", [r], {"reference": attend(*qkv)[None], "inputs_sha256": digest(*map(_plain, qkv))[None]})
+    for rows, cases in groups(study, "wide", "seed", "outlier", "code"):
+        q, k, v = _wide_inputs(study, cases[0])
+        codes = _Codes(k, v)
+        arrays: dict[str, list[Any]] = {"output": [], "held_sha256": []}
+        counts: dict[str, list[int]] = {name: [] for name in ("code_bytes", "scale_bytes", "quantised_bytes")}
+        for row in cases:
+            used, made, data = _scheme(k, v, codes, row["scheme"], row["code"])
+            arrays["output"].append(attend(q, *used))
+            arrays["held_sha256"].append(digest(data))
+            code, scale = sum(h.code_bytes(int(row["code"][3])) for h in made), sum(h.scale_bytes() for h in made)
+            apart = 2 * 4 * k.shape[1] if row["scheme"] == "hybrid_first" else 0
+            for name, count in zip(counts, (code, scale, code + scale + apart), strict=True):
+                counts[name].append(count)
+        reference = stored[cases[0]["seed"], cases[0]["outlier"]]
+        errors = [relative_l2(output, reference) for output in study.decoded("wide", "output", rows)]
+        made_arrays = {name: np.array(values) for name, values in arrays.items()}
+        yield Derived("wide", rows, made_arrays, counts=counts, own={"relative_error": errors})
 
 
 def _fp8(study: Study) -> Iterator[Derived]:
@@ -189,37 +183,36 @@ def _fp8(study: Study) -> Iterator[Derived]:
         unit = row["fp8_scale"] == "unit"
         made = [hold(x, "token", "fp8_unit" if unit else "fp8") for x in (k, v)]
         code, scale = sum(h.code_bytes(8) for h in made), sum(h.scale_bytes() for h in made)
-        cut = sum(1 for x in (k, v) for value in x.ravel().tolist() if abs(value) > 448) if unit else 0
+        lost = sum(int((np.abs(x) > 448).sum()) for x in (k, v)) if unit else 0
         yield Derived(
             "fp8",
             [r],
             {
                 "reference": attend(q, k, v)[None],
                 "output": attend(q, made[0].restored, made[1].restored)[None],
-                "held_sha256": _digest(*(h.data() for h in made))[None],
+                "held_sha256": digest(*(h.data() for h in made))[None],
                 "k_codes": made[0].codes[:3].astype(np.uint8)[None],
             },
-            counts={"code_bytes": [code], "scale_bytes": [scale], "quantised_bytes": [code + scale], "saturated": [cut]},
+            counts={"code_bytes": [code], "scale_bytes": [scale], "quantised_bytes": [code + scale], "saturated": [lost]},
         )
 
 
 def _growth(study: Study) -> Iterator[Derived]:
     s = study.settings["growth"]
-    factors = study.rows("growth")
-    references: dict[Any, Any] = {}
-    for r in study.chosen("growth"):
-        row = factors[r]
-        q, k, v = _draw([3, row["seed"], row["growth_length"]], row["growth_length"], s["queries"], s["width"])
-        q = q * row["sharpness"]
-        key = row["seed"], row["growth_length"], row["sharpness"]
-        if key not in references:
-            references[key] = attend(q, k, v)
-        code, _, scheme = row["store"].partition("_")
-        used = [hold(x, axis, code).restored for x, axis in zip((k, v), _AXES[scheme], strict=True)]
-        yield Derived("growth", [r], {"reference": references[key][None], "output": attend(q, *used)[None]})
+    for rows, cases in groups(study, "growth", "seed", "growth_length"):
+        length = cases[0]["growth_length"]
+        q, k, v = _draw([3, cases[0]["seed"], length], length, s["queries"], s["width"])
+        whole = {sharpness: attend(q * sharpness, k, v) for sharpness in {row["sharpness"] for row in cases}}
+        output = np.empty((len(rows), *q.shape))
+        for store in dict.fromkeys(row["store"] for row in cases):
+            code, _, scheme = store.partition("_")
+            used = [hold(x, axis, code).restored for x, axis in zip((k, v), _AXES[scheme], strict=True)]
+            places = [place for place, row in enumerate(cases) if row["store"] == store]
+            output[places] = attend(np.array([q * cases[place]["sharpness"] for place in places]), *used)
+        yield Derived("growth", rows, {"reference": np.array([whole[row["sharpness"]] for row in cases]), "output": output})
     points: dict[Any, list[list[float]]] = {}
     output, reference = study.decoded("growth", "output"), study.decoded("growth", "reference")
-    for row, a, b in zip(factors, output, reference, strict=True):
+    for row, a, b in zip(study.rows("growth"), output, reference, strict=True):
         point = [
             row["growth_length"],
             relative_l2(a, b),
