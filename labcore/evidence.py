@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import itertools
 import math
 import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -112,14 +113,13 @@ class _ArrayWriter:
 class _BlockWriter:
     """Checks and stores the batches of one block."""
 
-    def __init__(self, name: str, protocol: Protocol, columns: list[str], spool: _Spool) -> None:
+    def __init__(self, name: str, protocol: Protocol, columns: list[str], first: int, spool: _Spool) -> None:
         self.name, self.block = name, protocol.blocks[name]
-        self.rows = protocol.row_count(name)
-        self.factors = protocol.rows(name)
+        self.rows, self.first = protocol.row_count(name), first
+        self.factors = itertools.product(*(protocol.values(factor) for factor in self.block.factors))
         self.arrays = {a: _ArrayWriter(f"{name}/{a}", spec, self.rows, spool) for a, spec in self.block.arrays.items()}
         self.columns = columns
         self.text = spool.text()
-        self.csv = csv.writer(self.text, lineterminator="\n")
         self.written = 0
         self.batches = 0
 
@@ -144,32 +144,33 @@ class _BlockWriter:
         self.batches += 1
         if self.written > self.rows:
             raise Refused(f"block {self.name}: got more than {self.rows} rows; the protocol's factors give {self.rows}")
-        if self.block.rows == "csv":
+        if self.block.rows == "csv" and count:
             self._lines(batch, stored, count)
         return count
 
     def _lines(self, batch: Batch, stored: Mapping[str, NDArray[Any]], count: int) -> None:
-        values: dict[str, list[Any]] = {}
+        values: dict[str, Sequence[Any]] = {}
         for names in (batch.decisions, batch.counts):
             for name, given in names.items():
                 values[name] = np.asarray(given).tolist()
         for name, given in batch.own.items():
             values[name] = list(given) if isinstance(given, list) else np.asarray(given).tolist()
         for name in batch.decisions:
-            _require(all(isinstance(v, bool) for v in values[name]), f"{self.name}.{name}: a decision is true or false")
+            _require(set(map(type, values[name])) <= {bool}, f"{self.name}.{name}: a decision is true or false")
         for name in batch.counts:
-            _require(all(type(v) is int for v in values[name]), f"{self.name}.{name}: a count is an integer")
+            _require(set(map(type, values[name])) <= {int}, f"{self.name}.{name}: a count is an integer")
         for name in batch.own:
             finite = all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values[name])
             _require(finite, f"{self.name}.{name}: an own metric is a finite number")
         values |= metrics.compute(self.block, stored)
-        factors = list(itertools.islice(self.factors, count))
-        for name in self.block.factors:
-            values[name] = [row[name] for row in factors]
-        values["block"] = [self.name] * count
-        values["row"] = list(range(self.written - count, self.written))
+        values |= zip(self.block.factors, zip(*itertools.islice(self.factors, count), strict=True), strict=True)
+        start = self.written - count
+        values |= {"case": range(self.first + start, self.first + self.written), "block": [self.name] * count}
+        values["row"] = range(start, self.written)
         nothing = [""] * count
-        self.csv.writerows(zip(*(_cells(values[c]) if c in values else nothing for c in self.columns), strict=True))
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows(zip(*(_cells(values.get(c, nothing)) for c in self.columns), strict=True))
+        self.text.write(lines.getvalue())
 
     def finish(self) -> None:
         for writer in self.arrays.values():
@@ -195,8 +196,11 @@ class Writer:
     def __init__(self, protocol: Protocol, folder: Path) -> None:
         self.protocol, self.folder = protocol, folder
         self.columns = columns(protocol)
-        spool = _Spool(folder.parent)
-        self.blocks = {name: _BlockWriter(name, protocol, self.columns[1:], spool) for name in sorted(protocol.blocks)}
+        spool, first = _Spool(folder.parent), 0
+        self.blocks: dict[str, _BlockWriter] = {}
+        for name in sorted(protocol.blocks):
+            self.blocks[name] = _BlockWriter(name, protocol, self.columns, first, spool)
+            first += self.blocks[name].rows if protocol.blocks[name].rows == "csv" else 0
 
     def __enter__(self) -> Writer:
         return self
@@ -264,24 +268,11 @@ class Writer:
         return {at: {"dtype": w.spec.dtype, "shape": list(w.shape), "sha256": w.digest.hexdigest()} for at, w in writers.items()}
 
     def _results(self) -> None:
-        case = 0
         with (self.folder / "results.csv").open("w", encoding="utf-8", newline="") as out:
             out.write(",".join(self.columns) + "\n")
             for block in self.blocks.values():
                 block.text.seek(0)
-                for line in csv_records(block.text):
-                    out.write(f"{case},{line}")
-                    case += 1
-
-
-def csv_records(text: Iterable[str]) -> Iterable[str]:
-    """Whole CSV records of a text, each with its line break (a quoted cell may hold one)."""
-    record = ""
-    for line in text:
-        record += line
-        if record.count('"') % 2 == 0:
-            yield record
-            record = ""
+                shutil.copyfileobj(block.text, out, PIECE)
 
 
 def columns(protocol: Protocol) -> list[str]:
@@ -350,12 +341,9 @@ def _zip(path: Path, sources: Mapping[str, bytes]) -> None:
             archive.writestr(info, content)
 
 
-def _cells(values: list[Any]) -> list[str]:
-    """Values of one column as text; a column has one type, an `own` metric may mix integers and floats."""
-    kinds = set(map(type, values))
-    if kinds == {bool}:
-        return ["true" if value else "false" for value in values]
-    return values if kinds == {str} else [repr(value) for value in values]
+def _cells(values: Sequence[Any]) -> Sequence[Any]:
+    """Values of one column as csv writes them: a number as its shortest exact text, which is csv's own way with it."""
+    return ["true" if value else "false" for value in values] if set(map(type, values)) == {bool} else values
 
 
 def _require(holds: bool, text: str) -> None:

@@ -38,9 +38,9 @@ def compute(block: Block, arrays: Mapping[str, Values]) -> dict[str, list[Any]]:
         if len(values) == 2 and values[0].shape != values[1].shape:
             raise Refused(f"metric {name}: shapes {stored[0].shape} and {stored[1].shape}; wanted equal ones")
         result[name] = FLOAT[metric.op](*values)
-        for row, value in enumerate(result[name]):
-            if isinstance(value, float) and math.isnan(value):
-                raise Refused(f"metric {name}: NaN in row {row} of this batch; wanted a number (only count_nan may meet NaN)")
+        row = next((row for row, value in enumerate(result[name]) if value != value), None)
+        if row is not None:
+            raise Refused(f"metric {name}: NaN in row {row} of this batch; wanted a number (only count_nan may meet NaN)")
     return result
 
 
@@ -59,7 +59,7 @@ def _largest(a: Values) -> list[float]:
 def _filled(reduce: Callable[..., Values], a: Values) -> list[float]:
     if a.shape[1] == 0:
         return [math.nan] * a.shape[0]
-    return [float(v) for v in reduce(a, axis=1)]
+    return list(reduce(a, axis=1).tolist())
 
 
 def _square_sums(a: Values) -> list[float]:

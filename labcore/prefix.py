@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -82,16 +83,27 @@ def weight_digests(weights: Weights) -> list[str]:
     ]
 
 
+@lru_cache(1024)
 def _signature(weight_digest: str, window: int | None) -> str:
+    digest = _without_weights(window).copy()
+    digest.update(_part("weights", weight_digest))
+    return digest.hexdigest()
+
+
+@cache
+def _without_weights(window: int | None) -> hashlib._Hash:
     parts = {
         "implementation": network.source_digest(),
         "layers": str(network.LAYERS),
         "width": str(network.WIDTH),
         "positions": network.POSITION_RULE,
         "window": "none" if window is None else str(window),
-        "weights": weight_digest,
     }
-    return hashlib.sha256("".join(f"{name} {len(text)} {text}\n" for name, text in parts.items()).encode()).hexdigest()
+    return hashlib.sha256(b"".join(_part(name, text) for name, text in parts.items()))
+
+
+def _part(name: str, text: str) -> bytes:
+    return f"{name} {len(text)} {text}\n".encode()
 
 
 def _digest(head: str, *arrays: Any) -> str:

@@ -46,12 +46,21 @@ def sources(root: Path, experiment: str) -> dict[str, bytes]:
 
 def imports(source: bytes, name: str) -> Iterable[str]:
     """The modules that a source file names in import statements, at any depth."""
-    for node in ast.walk(ast.parse(source, name)):
+    for node in _statements(ast.parse(source, name)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _statements(node: ast.AST) -> Iterable[ast.AST]:
+    """All statements below a node; expressions, which hold none, are most of a file and are not entered."""
+    for _, value in ast.iter_fields(node):
+        if isinstance(value, list) and value and isinstance(value[0], ast.stmt | ast.excepthandler | ast.match_case):
+            for child in value:
+                yield child
+                yield from _statements(child)
 
 
 def _files(root: Path, module: str) -> list[Path]:

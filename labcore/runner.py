@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from labcore import canonical, provenance
 from labcore.evidence import Writer
 from labcore.ledger import now
@@ -47,7 +49,8 @@ def execute(root: Path, protocol: Protocol, overrides: list[str], folder: Path, 
     module = load(root / "experiments" / protocol.experiment / "experiment.py")
     total = sum(protocol.row_count(name) for name, block in protocol.blocks.items() if block.rows == "csv")
     with Writer(protocol, folder) as writer:
-        with Progress(total, protocol.experiment) as progress:
+        # One BLAS thread: products here are small and would only wait for each other, and their bits would depend on the processors.
+        with threadpool_limits(1), Progress(total, protocol.experiment) as progress:
             for batch in module.batches(protocol):
                 progress.add(writer.add(batch))
         return writer.seal(

@@ -46,19 +46,20 @@ class Sealed:
         return decode(values, spec.bits) if spec.bits else values
 
     @cached_property
-    def _columns(self) -> dict[str, dict[str, tuple[str, ...]]]:
-        """Block -> column -> cells as text, of the whole results.csv."""
+    def _lines(self) -> tuple[list[str], dict[str, list[list[str]]]]:
+        """results.csv as cells: its header, and by block its lines."""
         lines: dict[str, list[list[str]]] = {}
         with (self.path / "sealed" / "results.csv").open(encoding="utf-8", newline="") as handle:
             reader = csv.reader(handle)
             header = next(reader)
             for line in reader:
                 lines.setdefault(line[1], []).append(line)
-        return {block: dict(zip(header, zip(*found, strict=True), strict=True)) for block, found in lines.items()}
+        return header, lines
 
     def table(self, block: str) -> dict[str, list[Any]]:
         spec = self.protocol.blocks[block]
-        text = self._columns.get(block, {})
+        header, lines = self._lines
+        text = dict(zip(header, zip(*lines[block], strict=True), strict=True)) if block in lines else {}
         columns: dict[str, list[Any]] = {"row": [int(cell) for cell in text.get("row", ())]}
         for name in spec.factors:
             kind = type(self.protocol.values(name)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from labcore.network import VOCABULARY, Cache, Counter, Floats, Ints, Weights
 from labcore.network_variants import Conditions, Rows
 from labcore.protocol import Protocol
 from labcore.recall_training import Plan, Trained, draw_words, train
+from labcore.workers import in_order, processors
 
 CHUNK = 64  # seeds at a time
 
@@ -198,10 +200,9 @@ def generation(protocol: Protocol) -> Iterator[Batch]:
     """Blocks trained and generation: words continued greedily behind a cache, inputs at their true positions or all at 0."""
     settings = protocol.settings
     plan = Plan(**settings["training"])
-    models, made = [], []
-    for seed in protocol.values("network"):
-        model = train(seed, plan)
-        models.append(model)
+    seeds, made = protocol.values("network"), []
+    models = list(in_order(partial(train, plan=plan), seeds, processors()))
+    for seed, model in zip(seeds, models, strict=True):
         words = draw_words(np.random.default_rng([seed, 2]), settings["words"], plan.word)
         made += [(words, continued(model, words, settings["generated"], rule)) for rule in protocol.values("input_positions")]
     arrays = {

@@ -22,6 +22,7 @@ from labcore.protocol import Protocol
 from labcore.scopes import Authority, BoundStore, Handle
 from labcore.store_process import RemoteStore
 from labcore.timing import Stopwatch, shuffled
+from labcore.workers import in_order
 
 CHUNK = 64  # seeds at a time: bounds memory, and their weights stay in the processor's cache
 
@@ -117,27 +118,29 @@ def answers(networks: Weights, stored_case: Case, asked: list[Case], scopes: lis
 
 
 def published(protocol: Protocol) -> Iterator[Batch]:
-    """Blocks models and published, a chunk of seeds at a time."""
+    """Blocks models and published, a chunk of seeds at a time, on all processors where the seeds are many."""
+    for pair in in_order(partial(chunk, protocol), range(0, len(protocol.seeds), CHUNK)):
+        yield from pair
+
+
+def chunk(protocol: Protocol, start: int) -> tuple[Batch, Batch]:
+    """The networks of CHUNK seeds from a place on, and their cases."""
     known = cases(protocol.settings)
     order = [known[name] for name in protocol.values("condition")]
-    first = known["same-prefix"]
-    scopes = protocol.settings["scopes"]
-    for start in range(0, len(protocol.seeds), CHUNK):
-        base = network.draw(protocol.seeds[start : start + CHUNK])
-        g = len(base.embedding)
-        yield Batch("models", {"embedding": base.embedding, "qkv": base.qkv})
-
-        made = answers(base, first, order, scopes)
-        inputs = {
-            "model": np.repeat(np.arange(start, start + g), len(order)),
-            "weight_change": np.tile([case.weight_change for case in order], g),
-            "prefix": np.tile([case.prefix for case in order], (g, 1)),
-            "suffix": np.tile([case.suffix for case in order], (g, 1)),
-            "window": np.tile([case.window or 0 for case in order], g),
-            "scope": np.tile([case.scope for case in order], g),
-        }
-        states = {name: made[name] for name in ("fresh", "unchecked", "guarded")}
-        yield Batch("published", inputs | states, {"reused": made["reused"]}, {"projected_rows": made["rows"]})
+    base = network.draw(protocol.seeds[start : start + CHUNK])
+    g = len(base.embedding)
+    made = answers(base, known["same-prefix"], order, protocol.settings["scopes"])
+    inputs = {
+        "model": np.repeat(np.arange(start, start + g), len(order)),
+        "weight_change": np.tile([case.weight_change for case in order], g),
+        "prefix": np.tile([case.prefix for case in order], (g, 1)),
+        "suffix": np.tile([case.suffix for case in order], (g, 1)),
+        "window": np.tile([case.window or 0 for case in order], g),
+        "scope": np.tile([case.scope for case in order], g),
+    }
+    states = {name: made[name] for name in ("fresh", "unchecked", "guarded")}
+    models = Batch("models", {"embedding": base.embedding, "qkv": base.qkv})
+    return models, Batch("published", inputs | states, {"reused": made["reused"]}, {"projected_rows": made["rows"]})
 
 
 def batches(protocol: Protocol) -> Iterator[Batch]:

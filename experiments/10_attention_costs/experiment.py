@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from labcore.batch import Batch
 from labcore.online_softmax import Part, dense, merge, part, shared_prefix, tiled
@@ -253,14 +252,13 @@ def sharing_time(protocol: Protocol) -> Batch:
             "shared_once": lambda q=q, k=k, v=v, private=private: shared_prefix(q, k, v, private, checked=True),
         }
         names, seconds = list(ways), {name: [] for name in ways}
-        with threadpool_limits(1):  # a busy machine delays a product on several threads until its slowest one is done
-            for turn in range(-s["warm"], s["rounds"]):
-                for place in range(len(names)):
-                    name, watch = names[(turn + place) % len(names)], Stopwatch()
-                    with watch(name):
-                        ways[name]()
-                    if turn >= 0:
-                        seconds[name].append(watch.get(name))
+        for turn in range(-s["warm"], s["rounds"]):
+            for place in range(len(names)):
+                name, watch = names[(turn + place) % len(names)], Stopwatch()
+                with watch(name):
+                    ways[name]()
+                if turn >= 0:
+                    seconds[name].append(watch.get(name))
         rows.append({name: np.array(values) for name, values in seconds.items()})
     return Batch("shared_time", stacked(rows))
 

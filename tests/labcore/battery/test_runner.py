@@ -142,9 +142,9 @@ def test_a_failing_case_is_made_small() -> None:
         def allowed(self, view: Any) -> Any:
             return view.allowed | (view.key_owner[None] == view.query_owner[:, None] - 1)
 
-    case = run(Leaks, effort=3, only=["A101"]).result("A101").case
+    case = run(Leaks, effort=3, shrink=600, only=["A101"]).result("A101").case
     assert case["m"] <= 3
-    pool = run(lambda: Ageing(), effort=4, only=["P301"]).result("P301")
+    pool = run(lambda: Ageing(), effort=4, shrink=600, only=["P301"]).result("P301")
     assert pool.status == "failed" and len(pool.case["ops"]) <= 4
 
 
