@@ -1,4 +1,4 @@
-"""12: the network of two heads under four position rules by loops and correctly rounded sums; rounded positions by integers."""
+"""12: the network of two heads under four position rules, many cases side by side by plain sums; rounded positions by integers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import mul
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.codes import half_even
+from audit.softmax import through
 from audit.study import Derived, Study
 
 WIDTH, HEADS, LAYERS = 16, 2, 2
 HALF = WIDTH // HEADS
+SIDE = 64
+"""Cases that are computed side by side; they agree in the factor that a function's rows must agree in."""
 STATE = (1e-12, "float64 states of a network of the same size as FORMAT 8's, with one more product of 16 terms a layer")
 SCORE = (1e-10, "log-probabilities of 32 ids from 16 products each; trained weights are up to ten times larger than drawn ones")
 ROUNDED = (1e-9, "each of up to 64 roundings to few bits absorbs differences of an ulp; a rounding that falls otherwise would show as 1e-4")
@@ -32,147 +35,143 @@ BOUNDS = (
     | {f"trained/{name}": SCORE for name in ("full", "training_path", "aligned", "misaligned")}
 )
 GIVEN = {f"models/{name}": "trained weights and their losses" for name in ("embedding", "table", "qkvo", "loss_curve")}
-Row = tuple[float, ...]
-Heads = tuple[Row, ...]  # one row a head
+Floats = NDArray[np.float64]
+Case = dict[str, Any]
 
 
 def derive(study: Study) -> Iterator[Derived]:
-    models = {seed: Model.of_seed(seed) for seed in study.seeds}
-    functions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-        "shifts": lambda row: shifts(study, models[row["seed"]], row),
-        "contexts": lambda row: contexts(study, models[row["seed"]], row),
-        "padding": lambda row: padding(study, models[row["seed"]], row),
-        "context_shift": lambda row: dropped(study, models[row["seed"]], row),
-        "repeated": lambda row: repeated(study, row),
-        "bf16_states": lambda row: bf16_states(study, models[row["seed"]], row),
+    functions: dict[str, tuple[str, Callable[[Study, Model, list[Case]], dict[str, Any]]]] = {
+        "shifts": ("rule", shifts),
+        "contexts": ("rule", contexts),
+        "padding": ("rule", padding),
+        "context_shift": ("kept", dropped),
+        "repeated": ("precision", repeated),
+        "bf16_states": ("", bf16_states),
+        "trained": ("rule", trained),
     }
-    for block, function in functions.items():
-        rows, chosen = study.rows(block), study.chosen(block)
-        found = [function(rows[number]) for number in chosen]
-        yield Derived(block, chosen, {name: np.array([one[name] for one in found]) for name in found[0]})
+    for block, (factor, function) in functions.items():
+        factors, chosen = study.rows(block), study.chosen(block)
+        alike: dict[Any, list[int]] = {}
+        for row in chosen:
+            alike.setdefault(factors[row].get(factor), []).append(row)
+        sides = [rows[at : at + SIDE] for rows in alike.values() for at in range(0, len(rows), SIDE)]
+        parts = []
+        for rows in sides:
+            cases = [factors[row] for row in rows]
+            parts.append(function(study, Model.of_seeds([case["seed"] for case in cases]), cases))
+        order = np.argsort([row for rows in sides for row in rows])
+        yield Derived(block, chosen, {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]})
     yield bf16(study)
-    yield trained(study)
 
 
 @dataclass(frozen=True)
 class Past:
-    """keys, values [layer][token][head]: rows of 8; positions [token]."""
+    """keys, values [layer][case, token, head, 8]; positions [case, token]."""
 
-    keys: tuple[tuple[Heads, ...], ...]
-    values: tuple[tuple[Heads, ...], ...]
-    positions: tuple[float, ...]
+    keys: list[Floats]
+    values: list[Floats]
+    positions: NDArray[Any]
 
     def rows(self, start: int, stop: int) -> Past:
-        return Past(tuple(k[start:stop] for k in self.keys), tuple(v[start:stop] for v in self.values), self.positions[start:stop])
+        return Past([k[:, start:stop] for k in self.keys], [v[:, start:stop] for v in self.values], self.positions[:, start:stop])
 
     def before(self, other: Past) -> Past:
-        keys = tuple(a + b for a, b in zip(self.keys, other.keys, strict=True))
-        values = tuple(a + b for a, b in zip(self.values, other.values, strict=True))
-        return Past(keys, values, self.positions + other.positions)
+        keys, values = (
+            [np.concatenate(pair, 1) for pair in zip(*both, strict=True)] for both in ((self.keys, other.keys), (self.values, other.values))
+        )
+        return Past(keys, values, np.concatenate([self.positions, other.positions], 1))
 
-    def moved(self, rule: str, shift: int) -> Past:
-        keys = self.keys
-        if rule == "rope":
-            keys = tuple(tuple(tuple(turned(head, shift) for head in token) for token in layer) for layer in keys)
-        return Past(keys, self.values, tuple(at + shift for at in self.positions))
-
-
-NOTHING = Past(((),) * LAYERS, ((),) * LAYERS, ())
+    def moved(self, rule: str, by: NDArray[Any]) -> Past:
+        """Shifted by so much in each case."""
+        keys = [turned(layer, np.broadcast_to(by[:, None], self.positions.shape)) for layer in self.keys] if rule == "rope" else self.keys
+        return Past(keys, self.values, self.positions + by[:, None])
 
 
-def angles(width: int, position: float) -> list[float]:
-    """One angle for each pair."""
-    return [position / 10000.0 ** (2 * pair / width) for pair in range(width // 2)]
+def waves(width: int, positions: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Cosine and sine of one angle for each pair: [..., pair]."""
+    places, which = np.unique(positions, return_inverse=True)
+    angles = [[place / 10000.0 ** (2 * pair / width) for pair in range(width // 2)] for place in places.tolist()]
+    cosine, sine = (
+        np.array([[wave(angle) for angle in row] for row in angles])[which.reshape(positions.shape)] for wave in (math.cos, math.sin)
+    )
+    return cosine, sine
 
 
-def turned(row: Row, position: float) -> Row:
-    """Each pair of a head's row rotated."""
-    result: list[float] = []
-    for pair, angle in enumerate(angles(len(row), position)):
-        a, b = row[2 * pair], row[2 * pair + 1]
-        result += [a * math.cos(angle) - b * math.sin(angle), a * math.sin(angle) + b * math.cos(angle)]
-    return tuple(result)
+def turned(rows: Floats, positions: NDArray[Any]) -> Floats:
+    """Each pair of the heads' rows [..., head, width] rotated; positions [...]."""
+    cosine, sine = (wave[..., None, :] for wave in waves(rows.shape[-1], positions))
+    a, b = rows[..., ::2], rows[..., 1::2]
+    return np.stack([a * cosine - b * sine, a * sine + b * cosine], axis=-1).reshape(rows.shape)
 
 
 @dataclass(frozen=True)
 class Model:
-    """embedding and table as rows; columns [layer][projection][column]."""
+    """A network for each case: embedding and table [case, row, 16], qkvo [case, layer, projection, 16, 16]."""
 
-    embedding: list[list[float]]
-    table: list[list[float]]
-    columns: list[list[list[list[float]]]]
-
-    @classmethod
-    def of(cls, embedding: NDArray[Any], table: NDArray[Any], qkvo: NDArray[Any]) -> Model:
-        return cls(embedding.tolist(), table.tolist(), np.swapaxes(qkvo, -1, -2).tolist())
+    embedding: Floats
+    table: Floats
+    qkvo: Floats
 
     @classmethod
-    def of_seed(cls, seed: int) -> Model:
-        rng = np.random.default_rng([seed, 12])
-        embedding, table = rng.normal(0, 0.3, (32, WIDTH)), rng.normal(0, 0.3, (128, WIDTH))
-        return cls.of(embedding, table, np.array([[rng.normal(0, 0.25, (WIDTH, WIDTH)) for _ in range(4)] for _ in range(LAYERS)]))
+    def of_seeds(cls, seeds: Sequence[int]) -> Model:
+        """The network of each seed."""
+        drawn = {}
+        for seed in dict.fromkeys(seeds):
+            rng = np.random.default_rng([seed, 12])
+            embedding, table = rng.normal(0, 0.3, (32, WIDTH)), rng.normal(0, 0.3, (128, WIDTH))
+            drawn[seed] = embedding, table, [[rng.normal(0, 0.25, (WIDTH, WIDTH)) for _ in range(4)] for _ in range(LAYERS)]
+        return cls(*(np.array([drawn[seed][part] for seed in seeds]) for part in range(3)))
 
-    def run(
-        self, rule: str, ids: Sequence[int], places: Sequence[float], past: Past = NOTHING, blind: Sequence[int] = ()
-    ) -> tuple[list[list[Row]], Past]:
-        """States [layer][token] of ids at places behind a past, and the past with them. blind: new tokens that nobody sees."""
-        states = [self._input(rule, token, at) for token, at in zip(ids, places, strict=True)]
-        where = past.positions + tuple(places)
-        old = len(past.positions)
-        layers, all_keys, all_values = [], [], []
-        for layer, columns in enumerate(self.columns):
-            asked, keys, values = ([heads(through(row, columns[p])) for row in states] for p in range(3))
+    def run(self, rule: str, ids: Any, places: Any, past: Past | None = None, blind: int = 0) -> tuple[list[Floats], Past]:
+        """States [layer][case, token, 16] of ids at places [case, token] behind a past, and the past with them.
+
+        ids of one case serve all. blind: so many new tokens, the first ones, that nobody sees.
+        """
+        places = np.asarray(places)
+        count, length = places.shape
+        state = self._input(rule, np.broadcast_to(np.asarray(ids), places.shape), places)
+        where = places if past is None else np.concatenate([past.positions, places], 1)
+        old = where.shape[1] - length
+        number = np.arange(old + length)
+        seen = (number <= old + np.arange(length)[:, None]) & ((number < old) | (number >= old + blind))
+        slopes = np.array([2.0 ** (-8.0 * (head + 1) / HEADS) for head in range(HEADS)])[:, None, None]
+        states, all_keys, all_values = [], [], []
+        for layer in range(LAYERS):
+            to = self.qkvo[:, layer]
+            query, keys, values = (through(state, to[:, p]).reshape(count, length, HEADS, HALF) for p in range(3))
             if rule == "rope":
-                asked = [tuple(turned(head, at) for head in token) for token, at in zip(asked, places, strict=True)]
-                keys = [tuple(turned(head, at) for head in token) for token, at in zip(keys, places, strict=True)]
-            held, worth = past.keys[layer] + tuple(keys), past.values[layer] + tuple(values)
-            after = []
-            for number, (row, query) in enumerate(zip(states, asked, strict=True)):
-                seen = [m for m in range(old + number + 1) if m < old or m - old not in blind]
-                mixed: list[float] = []
-                for head in range(HEADS):
-                    slope = 2.0 ** (-8.0 * (head + 1) / HEADS) if rule == "alibi" else 0.0
-                    scores = [
-                        math.fsum(map(mul, query[head], held[m][head])) / math.sqrt(HALF) - slope * (places[number] - where[m])
-                        for m in seen
-                    ]
-                    top = max(scores, default=0.0)
-                    shares = [math.exp(score - top) for score in scores]
-                    total = math.fsum(shares) or 1.0
-                    mixed += [
-                        math.fsum(share * worth[m][head][i] for share, m in zip(shares, seen, strict=True)) / total for i in range(HALF)
-                    ]
-                after.append(tuple(math.tanh(a + b) for a, b in zip(row, through(tuple(mixed), columns[3]), strict=True)))
-            states = after
-            layers.append(states)
-            all_keys.append(held)
-            all_values.append(worth)
-        return layers, Past(tuple(all_keys), tuple(all_values), where)
+                query, keys = turned(query, places), turned(keys, places)
+            if past is not None:
+                keys, values = np.concatenate([past.keys[layer], keys], 1), np.concatenate([past.values[layer], values], 1)
+            scores = np.einsum("cthi,cmhi->chtm", query, keys) / math.sqrt(HALF)
+            if rule == "alibi":
+                scores -= slopes * (places[:, None, :, None] - where[:, None, None, :])
+            scores[..., ~seen] = -np.inf
+            top = scores.max(axis=-1, keepdims=True)
+            shares = np.exp(scores - np.where(np.isneginf(top), 0.0, top))  # who sees nobody has no shares
+            total = shares.sum(axis=-1, keepdims=True)
+            mixed = np.einsum("chtm,cmhi->cthi", shares / np.where(total == 0, 1.0, total), values)
+            state = np.tanh(state + through(mixed.reshape(count, length, WIDTH), to[:, 3]))
+            states.append(state)
+            all_keys.append(keys)
+            all_values.append(values)
+        return states, Past(all_keys, all_values, where)
 
-    def _input(self, rule: str, token: int, at: float) -> Row:
-        row = self.embedding[token]
+    def _input(self, rule: str, ids: NDArray[Any], places: NDArray[Any]) -> Floats:
+        case = np.arange(len(ids))[:, None]
+        rows: Floats = self.embedding[case, ids]
         if rule == "learned":
-            return tuple(a + b for a, b in zip(row, self.table[int(at)], strict=True))
+            rows = rows + self.table[case, places]
         if rule == "sinusoidal":
-            waves = [wave(angle) for angle in angles(WIDTH, at) for wave in (math.sin, math.cos)]
-            return tuple(a + b for a, b in zip(row, waves, strict=True))
-        return tuple(row)
+            cosine, sine = waves(WIDTH, places)
+            rows = rows + np.stack([sine, cosine], axis=-1).reshape(rows.shape)
+        return rows
 
-    def score(self, state: Row, target: int) -> float:
-        """Log-probability of an id after a state."""
-        logits = [math.fsum(map(mul, state, row)) for row in self.embedding]
-        top = max(logits)
-        return logits[target] - top - math.log(math.fsum(math.exp(logit - top) for logit in logits))
-
-
-def through(row: Row, columns: list[list[float]]) -> Row:
-    """A row times a matrix given by its columns."""
-    return tuple(math.fsum(map(mul, row, column)) for column in columns)
-
-
-def heads(row: Row) -> Heads:
-    """A row cut into its heads."""
-    return tuple(row[head * HALF : (head + 1) * HALF] for head in range(HEADS))
+    def score(self, states: Floats, targets: NDArray[Any]) -> Floats:
+        """Log-probability of the ids [case, token] after states [case, token, 16]."""
+        logits = through(states, self.embedding.swapaxes(1, 2))
+        logits -= logits.max(axis=-1, keepdims=True)
+        return np.asarray(np.take_along_axis(logits, targets[..., None], -1)[..., 0] - np.log(np.exp(logits).sum(axis=-1)))
 
 
 def walk(count: int, step: int, start: int) -> list[int]:
@@ -180,83 +179,88 @@ def walk(count: int, step: int, start: int) -> list[int]:
     return [(step * i + start) % 32 for i in range(count)]
 
 
-def shifts(study: Study, model: Model, row: dict[str, Any]) -> dict[str, Any]:
+def column(cases: list[Case], name: str) -> NDArray[Any]:
+    """A factor of each case."""
+    return np.array([case[name] for case in cases])
+
+
+def from_here(start: NDArray[Any], length: int) -> NDArray[Any]:
+    """Positions start, start + 1, ... of each case."""
+    return start[:, None] + np.arange(length)
+
+
+def shifts(study: Study, model: Model, cases: list[Case]) -> dict[str, Any]:
     segment, query = walk(study.settings["segment"], 7, 3), walk(study.settings["query"], 11, 5)
-    rule, shift, n = row["rule"], row["shift"], len(segment)
-    places = [shift + i for i in range(n + len(query))]
+    rule, shift, n = cases[0]["rule"], column(cases, "shift"), len(segment)
+    places = from_here(shift, n + len(query))
     fresh, _ = model.run(rule, segment + query, places)
-    _, cache = model.run(rule, segment, list(range(n)))
-    if row["handling"] == "realigned":
-        cache = cache.moved(rule, shift)
-    reuse, _ = model.run(rule, query, places[n:], cache)
-    return {"fresh": [layer[-1] for layer in fresh], "reuse": [layer[-1] for layer in reuse]}
+    _, cache = model.run(rule, segment, from_here(0 * shift, n))
+    cache = cache.moved(rule, np.where(column(cases, "handling") == "realigned", shift, 0))
+    reuse, _ = model.run(rule, query, places[:, n:], cache)
+    return {name: np.stack([layer[:, -1] for layer in states], 1) for name, states in (("fresh", fresh), ("reuse", reuse))}
 
 
-def contexts(study: Study, model: Model, row: dict[str, Any]) -> dict[str, Any]:
+def contexts(study: Study, model: Model, cases: list[Case]) -> dict[str, Any]:
     segment, query = walk(study.settings["segment"], 7, 3), walk(study.settings["query"], 11, 5)
     left = walk(study.settings["left"], 3, 1)
     other = [(i + 13) % 32 for i in left]
-    rule, shift, a, n = row["rule"], row["moved"], len(left), len(segment)
-    places = [shift + i for i in range(a + n + len(query))]
+    rule, shift, a, n = cases[0]["rule"], column(cases, "moved"), len(left), len(segment)
+    places = from_here(shift, a + n + len(query))
     fresh, true = model.run(rule, other + segment + query, places)
-    result: dict[str, Any] = {"fresh_one": fresh[0][-1], "fresh_two": fresh[1][-1], "keys_fresh": true.keys[1][a : a + n]}
-    for name, before, start in (("total", left, 0), ("position", other, 0), ("context", left, shift)):
-        _, cache = model.run(rule, before + segment, [start + i for i in range(a + n)])
-        part = cache.rows(a, a + n)
-        if row["handling"] == "realigned":
-            part = part.moved(rule, shift - start)
+    result = {"fresh_one": fresh[0][:, -1], "fresh_two": fresh[1][:, -1], "keys_fresh": true.keys[1][:, a : a + n]}
+    for name, before, start in (("total", left, 0 * shift), ("position", other, 0 * shift), ("context", left, shift)):
+        _, cache = model.run(rule, before + segment, from_here(start, a + n))
+        part = cache.rows(a, a + n).moved(rule, np.where(column(cases, "handling") == "realigned", shift - start, 0))
         if name == "total":
             result["keys_reused"] = part.keys[1]
-        states, _ = model.run(rule, query, places[a + n :], true.rows(0, a).before(part))
-        result |= {f"{name}_one": states[0][-1], f"{name}_two": states[1][-1]}
+        states, _ = model.run(rule, query, places[:, a + n :], true.rows(0, a).before(part))
+        result |= {f"{name}_one": states[0][:, -1], f"{name}_two": states[1][:, -1]}
     return result
 
 
-def padding(study: Study, model: Model, row: dict[str, Any]) -> dict[str, Any]:
+def padding(study: Study, model: Model, cases: list[Case]) -> dict[str, Any]:
     spec = study.settings["padding"]
     ids, pads = walk(spec["length"], 7, 3), spec["pads"]
-    fresh, _ = model.run(row["rule"], ids, list(range(len(ids))))
-    places = [i if row["numbering"] == "slot" else max(i - pads, 0) for i in range(pads + len(ids))]
-    padded, _ = model.run(row["rule"], [0] * pads + ids, places, blind=range(pads))
-    return {"fresh": fresh[-1][-1], "padded": padded[-1][-1]}
+    rule, none = cases[0]["rule"], np.zeros(len(cases), int)
+    fresh, _ = model.run(rule, ids, from_here(none, len(ids)))
+    slots = np.where(column(cases, "numbering") == "slot", 0, -pads)
+    padded, _ = model.run(rule, [0] * pads + ids, np.maximum(from_here(slots, pads + len(ids)), 0), blind=pads)
+    return {"fresh": fresh[-1][:, -1], "padded": padded[-1][:, -1]}
 
 
-def dropped(study: Study, model: Model, row: dict[str, Any]) -> dict[str, Any]:
-    spec = study.settings["context_shift"]
+def dropped(study: Study, model: Model, cases: list[Case]) -> dict[str, Any]:
+    spec, kept_how = study.settings["context_shift"], cases[0]["kept"]
     ids = walk(spec["length"], 7, 3)
-    gone = 0 if row["kept"] == "all" else spec["dropped"]
-    length = len(ids) - gone
-    cache = model.run("rope", ids, list(range(len(ids))))[1].rows(gone, len(ids))
-    if row["kept"] == "realigned":
-        cache = cache.moved("rope", -gone)
-    kept, _ = model.run("rope", [9], [length], cache)
-    built, _ = model.run("rope", [9], [length], model.run("rope", ids[gone:], list(range(length)))[1])
-    return {"built_one": built[0][-1], "built_two": built[1][-1], "kept_one": kept[0][-1], "kept_two": kept[1][-1]}
+    gone = 0 if kept_how == "all" else spec["dropped"]
+    none = np.zeros(len(cases), int)
+    last = none[:, None] + len(ids) - gone
+    cache = model.run("rope", ids, from_here(none, len(ids)))[1].rows(gone, len(ids))
+    if kept_how == "realigned":
+        cache = cache.moved("rope", none - gone)
+    kept, _ = model.run("rope", [9], last, cache)
+    built, _ = model.run("rope", [9], last, model.run("rope", ids[gone:], from_here(none, len(ids) - gone))[1])
+    return {"built_one": built[0][:, -1], "built_two": built[1][:, -1], "kept_one": kept[0][:, -1], "kept_two": kept[1][:, -1]}
 
 
-def kept_as(row: Row, precision: str) -> Row:
-    """A head's key as few bits give it back."""
+def kept_as(rows: Floats, precision: str) -> Floats:
+    """Heads' keys as few bits give them back."""
     if precision == "float16":
-        return tuple(float(np.float16(value)) for value in row)
-    scale = max(map(abs, row)) / 7
-    return tuple(max(-7, min(7, round(value / scale))) * scale for value in row)  # Python rounds halves to even
+        return rows.astype(np.float16).astype(np.float64)
+    scale = np.abs(rows).max(axis=-1, keepdims=True) / 7
+    return np.asarray(np.clip(half_even(rows / scale), -7, 7) * scale)
 
 
-def repeated(study: Study, row: dict[str, Any]) -> dict[str, Any]:
-    spec, precision = study.settings["repeated"], row["precision"]
-    keys = np.random.default_rng([row["seed"], spec["stream"]]).normal(size=(spec["keys"], HEADS, HALF)).tolist()
-    steps = [-1] * spec["shift"] if row["way"] == "in_steps" else [-spec["shift"]]
-    exact: list[list[Row]] = []
-    kept: list[list[Row]] = []
-    for token in keys:
-        exact.append([turned(tuple(head), -spec["shift"]) for head in token])
-        kept.append([])
-        for head in token:
-            now = tuple(head)
-            for step in steps:
-                now = kept_as(turned(kept_as(now, precision), step), precision)
-            kept[-1].append(now)
-    return {"exact": exact, "kept": kept}
+def repeated(study: Study, model: Model, cases: list[Case]) -> dict[str, Any]:
+    spec = study.settings["repeated"]
+    size = spec["keys"], HEADS, HALF
+    keys = np.array([np.random.default_rng([case["seed"], spec["stream"]]).normal(size=size) for case in cases])
+    in_steps = column(cases, "way") == "in_steps"
+    steps = np.where(in_steps, -1, -spec["shift"])
+    now = keys
+    for number in range(spec["shift"]):
+        after = kept_as(turned(kept_as(now, cases[0]["precision"]), np.broadcast_to(steps[:, None], now.shape[:2])), cases[0]["precision"])
+        now = np.where((in_steps | (number == 0))[:, None, None, None], after, now)
+    return {"exact": turned(keys, np.full(keys.shape[:2], -spec["shift"])), "kept": now}
 
 
 def to_bf16(value: int) -> int:
@@ -281,13 +285,11 @@ def bf16(study: Study) -> Derived:
     return Derived("bf16", study.chosen("bf16"), arrays, counts=counts)
 
 
-def bf16_states(study: Study, model: Model, row: dict[str, Any]) -> dict[str, Any]:
+def bf16_states(study: Study, model: Model, cases: list[Case]) -> dict[str, Any]:
     ids = walk(study.settings["bf16"]["length"], 7, 3)
-    places = [row["start"] + i for i in range(len(ids))]
-    return {
-        "fresh": model.run("rope", ids, places)[0][-1][-1],
-        "rounded": model.run("rope", ids, [to_bf16(place) for place in places])[0][-1][-1],
-    }
+    places = from_here(column(cases, "start"), len(ids))
+    rounded = np.array([[to_bf16(place) for place in row] for row in places.tolist()])
+    return {"fresh": model.run("rope", ids, places)[0][-1][:, -1], "rounded": model.run("rope", ids, rounded)[0][-1][:, -1]}
 
 
 def drawn(spec: dict[str, Any], seed: int, stream: int, count: int, length: int) -> list[list[int]]:
@@ -303,34 +305,24 @@ def drawn(spec: dict[str, Any], seed: int, stream: int, count: int, length: int)
     return ids
 
 
-def trained(study: Study) -> Derived:
+def trained(study: Study, model: Model, cases: list[Case]) -> dict[str, Any]:
     """Scores by the stored weights."""
-    chosen, rows = study.chosen("trained"), study.rows("trained")
-    spec, check = study.settings["training"], study.settings["evaluation"]
-    names = ("ids", "full", "training_path", "aligned", "misaligned")
-    arrays: dict[str, list[Any]] = {name: [] for name in names}
-    for number in chosen:
-        seed, rule = rows[number]["seed"], rows[number]["rule"]
-        model = Model.of(*(study.read("models", name, [number])[0] for name in ("embedding", "table", "qkvo")))
-        ids = drawn(spec, seed, check["stream"], check["sequences"], spec["length"] + 1)
-        cached, places = check["cached"], list(range(spec["length"]))
-        scores: dict[str, list[list[float]]] = {"full": [], "aligned": [], "misaligned": []}
-        for one in ids:
-            front, rest, targets = one[:cached], one[cached:-1], one[cached + 1 :]
-            whole, _ = model.run(rule, one[:-1], places)
-            cache = model.run(rule, front, places[:cached])[1]
-            wrong = cache.moved(rule, -check["shift"])
-            if rule in ("learned", "sinusoidal"):
-                wrong = model.run(rule, front, places[:cached][::-1])[1]
-            behind = {
-                "full": whole[-1][cached:],
-                "aligned": model.run(rule, rest, places[cached:], cache)[0][-1],
-                "misaligned": model.run(rule, rest, places[cached:], wrong)[0][-1],
-            }
-            for name, states in behind.items():
-                scores[name].append([model.score(state, target) for state, target in zip(states, targets, strict=True)])
-        arrays["ids"].append(ids)
-        for name in ("full", "aligned", "misaligned"):
-            arrays[name].append(scores[name])
-        arrays["training_path"].append(scores["full"])
-    return Derived("trained", chosen, {name: np.array(v, np.int8 if name == "ids" else np.float64) for name, v in arrays.items()})
+    spec, check, rule = study.settings["training"], study.settings["evaluation"], cases[0]["rule"]
+    cached, count = check["cached"], check["sequences"]
+    rows = [study.rows("models").index(case) for case in cases]
+    model = Model(*(np.repeat(study.decoded("models", name, rows), count, axis=0) for name in ("embedding", "table", "qkvo")))
+    ids = np.array([drawn(spec, case["seed"], check["stream"], count, spec["length"] + 1) for case in cases])
+    one = ids.reshape(len(cases) * count, -1)
+    places = from_here(np.zeros(len(one), int), spec["length"])
+    whole, _ = model.run(rule, one[:, :-1], places)
+    _, cache = model.run(rule, one[:, :cached], places[:, :cached])
+    wrong = cache.moved(rule, np.full(len(one), -check["shift"]))
+    if rule in ("learned", "sinusoidal"):
+        _, wrong = model.run(rule, one[:, :cached], places[:, :cached][:, ::-1])
+    behind = {
+        "full": whole[-1][:, cached:],
+        "aligned": model.run(rule, one[:, cached:-1], places[:, cached:], cache)[0][-1],
+        "misaligned": model.run(rule, one[:, cached:-1], places[:, cached:], wrong)[0][-1],
+    }
+    scores = {name: model.score(states, one[:, cached + 1 :]).reshape(len(cases), count, -1) for name, states in behind.items()}
+    return {"ids": ids.astype(np.int8), "training_path": scores["full"], **scores}
