@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Sequence
+from mmap import PAGESIZE, mmap
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from audit.findings import Damaged
 
 SMALL = 48 << 20
 """Files up to this size are held in memory; larger ones are read in pieces."""
-PIECE = 4 << 20
+PIECE = 1 << 20
 ALONE = 2 << 20
 """Files up to this size are hashed without other threads: starting them would cost more."""
 LIMITS = {"manifest.json": 32 << 20, "results.csv": 256 << 20, "sources.zip": 64 << 20}
@@ -97,9 +98,83 @@ class Blob:
             offset, count = offset + len(part), count - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _into(self, buffer: bytearray, offset: int, count: int) -> memoryview:
-        """`count` bytes at `offset`, read into a buffer that is used again: fresh memory would cost as much as the reading."""
-        view = memoryview(buffer)[:count]
+    def digest(self) -> str:
+        """SHA-256 of the file."""
+        return self.digests()[0]
+
+    def digests(self, spans: Sequence[Span] = (), look: Look | None = None) -> tuple[str, list[str]]:
+        """SHA-256 of the file, and of each span (offset, count) of it.
+
+        `look(place, data)` is called with the bytes of span number `place`, piece after piece. Where the caller knows the file's digest,
+        only the spans are read, two of them side by side; else one pass from front to back feeds both. Two threads hash, and memory
+        stays at a few pieces.
+        """
+        whole, parts = hashlib.sha256(), [hashlib.sha256() for _ in spans]
+
+        def update(item: tuple[int, memoryview]) -> None:
+            (whole if item[0] < 0 else parts[item[0]]).update(item[1])
+
+        if self.size <= ALONE:
+            update((-1, memoryview(self.whole())))
+            for place, (at, count) in enumerate(spans):
+                data = self.view(at, count)
+                update((place, data))
+                if look is not None:
+                    look(place, data)
+        else:
+            with Worker(update) as one, Worker(update) as other:
+                (self._side_by_side if self._known else self._front_to_back)(spans, look, (one, other))
+        return self._known or whole.hexdigest(), [part.hexdigest() for part in parts]
+
+    def _front_to_back(self, spans: Sequence[Span], look: Look | None, workers: tuple[Worker, Worker]) -> None:
+        """Every piece goes to the first worker as part of the file (-1), and its parts of spans to the second."""
+        queue = sorted(range(len(spans)), key=lambda place: spans[place], reverse=True)
+        live: list[int] = []
+        buffers = self._buffers(3)
+        for number, start in enumerate(range(0, self.size, PIECE)):
+            piece = self._piece(buffers[number % 3], start, min(PIECE, self.size - start))
+            workers[0].give((-1, piece))
+            while queue and spans[queue[-1]][0] < start + len(piece):
+                live.append(queue.pop())
+            for place in live:
+                at, count = spans[place]
+                data = piece[max(at - start, 0) : max(at + count - start, 0)]
+                workers[1].give((place, data))
+                if look is not None:
+                    look(place, data)
+            workers[0].drain(1)
+            workers[1].drain(len(live))
+            live = [place for place in live if sum(spans[place]) > start + len(piece)]
+
+    def _side_by_side(self, spans: Sequence[Span], look: Look | None, workers: tuple[Worker, Worker]) -> None:
+        """Each worker has every other span, from the largest to the smallest."""
+        order = sorted(range(len(spans)), key=lambda place: spans[place][1], reverse=True)
+        lanes = [[(place, spans[place], step) for place in order[lane::2] for step in range(0, spans[place][1], PIECE)] for lane in (0, 1)]
+        buffers = self._buffers(4)
+        for number in range(max(map(len, lanes))):
+            for lane, (worker, pieces) in enumerate(zip(workers, lanes, strict=True)):
+                if number < len(pieces):
+                    place, (at, count), step = pieces[number]
+                    worker.drain(1)
+                    data = self._piece(buffers[2 * lane + number % 2], at + step, min(PIECE, count - step))
+                    worker.give((place, data))
+                    if look is not None:
+                        look(place, data)
+
+    def _buffers(self, count: int) -> list[mmap | None]:
+        """Memory that is used again, since fresh memory would cost as much as the reading; none where the file is in memory already.
+
+        Whole pages, so that `_piece` can put bytes at the place in a page that they have in the file: from another, the kernel's copy
+        can take four times as long.
+        """
+        return [mmap(-1, PIECE + PAGESIZE) if self._data is None else None for _ in range(count)]
+
+    def _piece(self, buffer: mmap | None, offset: int, count: int) -> memoryview:
+        """`count` bytes at `offset`, read into the buffer."""
+        if buffer is None:
+            return self.view(offset, count)
+        at = (self._start + offset) % PAGESIZE
+        view = memoryview(buffer)[at : at + count]
         done = 0
         while done < count:
             try:
@@ -110,56 +185,6 @@ class Blob:
                 raise Damaged("S119", self.name, f"ends at {offset + done}")
             done += got
         return view
-
-    def digest(self) -> str:
-        """SHA-256 of the file."""
-        return self.digests()[0]
-
-    def digests(self, spans: Sequence[Span] = (), look: Look | None = None) -> tuple[str, list[str]]:
-        """SHA-256 of the file, and of each span (offset, count) of it, in one pass from front to back.
-
-        `look(place, data)` is called with the bytes of span number `place`, piece after piece. Two threads hash, the file and the spans;
-        a piece is done with before the one after the next is read, so memory stays at three pieces. A digest that the caller knows
-        is not computed again; the spans are then shared by both threads.
-        """
-        whole, parts = hashlib.sha256(), [hashlib.sha256() for _ in spans]
-        if self.size <= ALONE:
-            whole.update(self.whole())
-            for place, (at, count) in enumerate(spans):
-                data = self.view(at, count)
-                parts[place].update(data)
-                if look is not None:
-                    look(place, data)
-            return whole.hexdigest(), [part.hexdigest() for part in parts]
-        queue = sorted(range(len(spans)), key=lambda place: spans[place], reverse=True)
-        live: list[int] = []
-
-        def update(item: tuple[int, memoryview]) -> None:
-            (whole if item[0] < 0 else parts[item[0]]).update(item[1])
-
-        with Worker(update) as file_hash, Worker(update) as span_hash:
-            buffers = [bytearray(PIECE) for _ in range(3)] if self._data is None else []
-            for number, start in enumerate(range(0, self.size, PIECE)):
-                count = min(PIECE, self.size - start)
-                piece = self._into(buffers[number % 3], start, count) if buffers else self.view(start, count)
-                given = [0, 0]
-                if not self._known:
-                    file_hash.give((-1, piece))
-                    given[0] += 1
-                while queue and spans[queue[-1]][0] < start + len(piece):
-                    live.append(queue.pop())
-                for place in live:
-                    at, count = spans[place]
-                    data = piece[max(at - start, 0) : max(at + count - start, 0)]
-                    other = place % 2 if self._known else 1
-                    (file_hash, span_hash)[other].give((place, data))
-                    given[other] += 1
-                    if look is not None:
-                        look(place, data)
-                live = [place for place in live if sum(spans[place]) > start + len(piece)]
-                file_hash.drain(given[0])
-                span_hash.drain(given[1])
-        return self._known or whole.hexdigest(), [part.hexdigest() for part in parts]
 
 
 class Worker:

@@ -29,12 +29,12 @@ def verbs() -> dict[str, str]:
 
 def main(arguments: list[str]) -> int:
     """Run one verb; returns the exit code of design: 0 good, 1 finding, 2 refused, 3 environment, 130 interrupted."""
-    known = verbs()
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print("usage: python -m labcore VERB [options]; VERB --help says more\n")
-        print("\n".join(f"  {verb:<10} {line}" for verb, line in known.items()))
+        print("\n".join(f"  {verb:<10} {line}" for verb, line in verbs().items()))
         return GOOD
     verb, rest = arguments[0], arguments[1:]
+    known = [path.stem for path in sorted(COMMANDS.glob("[a-z]*.py"))]
     if verb not in known:
         print(f"labcore: got the verb {verb!r}; wanted one of {', '.join(known)}", file=sys.stderr)
         return REFUSED
