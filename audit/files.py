@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from mmap import PAGESIZE, mmap
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from audit.findings import Damaged
 
 SMALL = 48 << 20
 """Files up to this size are held in memory; larger ones are read in pieces."""
-PIECE = 1 << 20
+PIECE = 1 << 19
 ALONE = 2 << 20
 """Files up to this size are hashed without other threads: starting them would cost more."""
 LIMITS = {"manifest.json": 32 << 20, "results.csv": 256 << 20, "sources.zip": 64 << 20}
@@ -105,69 +106,71 @@ class Blob:
     def digests(self, spans: Sequence[Span] = (), look: Look | None = None) -> tuple[str, list[str]]:
         """SHA-256 of the file, and of each span (offset, count) of it.
 
-        `look(place, data)` is called with the bytes of span number `place`, piece after piece. Where the caller knows the file's digest,
-        only the spans are read, two of them side by side; else one pass from front to back feeds both. Two threads hash, and memory
-        stays at a few pieces.
+        `look(place, data)` is called with the bytes of span number `place`, piece after piece. One pass from front to back feeds two
+        threads that hash, the file and the spans. A digest that the caller knows is not computed again: two threads then read
+        spans of their own, unless one span is most of the file. Memory stays at a few pieces.
         """
         whole, parts = hashlib.sha256(), [hashlib.sha256() for _ in spans]
-
-        def update(item: tuple[int, memoryview]) -> None:
-            (whole if item[0] < 0 else parts[item[0]]).update(item[1])
-
+        look = look or (lambda place, data: None)
         if self.size <= ALONE:
-            update((-1, memoryview(self.whole())))
+            whole.update(self.whole())
             for place, (at, count) in enumerate(spans):
-                data = self.view(at, count)
-                update((place, data))
-                if look is not None:
-                    look(place, data)
+                parts[place].update(self.view(at, count))
+                look(place, self.view(at, count))
+        elif self._known and 2 * max((count for _, count in spans), default=0) <= sum(count for _, count in spans):
+            self._side_by_side(spans, parts, look)
         else:
-            with Worker(update) as one, Worker(update) as other:
-                (self._side_by_side if self._known else self._front_to_back)(spans, look, (one, other))
+            self._front_to_back(spans, whole, parts, look)
         return self._known or whole.hexdigest(), [part.hexdigest() for part in parts]
 
-    def _front_to_back(self, spans: Sequence[Span], look: Look | None, workers: tuple[Worker, Worker]) -> None:
-        """Every piece goes to the first worker as part of the file (-1), and its parts of spans to the second."""
+    def _front_to_back(self, spans: Sequence[Span], whole: Any, parts: list[Any], look: Look) -> None:
+        """A piece is done with before the third one after it is read."""
         queue = sorted(range(len(spans)), key=lambda place: spans[place], reverse=True)
         live: list[int] = []
-        buffers = self._buffers(3)
-        for number, start in enumerate(range(0, self.size, PIECE)):
-            piece = self._piece(buffers[number % 3], start, min(PIECE, self.size - start))
-            workers[0].give((-1, piece))
-            while queue and spans[queue[-1]][0] < start + len(piece):
-                live.append(queue.pop())
-            for place in live:
-                at, count = spans[place]
-                data = piece[max(at - start, 0) : max(at + count - start, 0)]
-                workers[1].give((place, data))
-                if look is not None:
+        buffers = [self._buffer() for _ in range(3)]
+
+        def update(item: tuple[Any, memoryview]) -> None:
+            item[0].update(item[1])
+
+        with Worker(update) as file_hash, Worker(update) as span_hash:
+            for number, start in enumerate(range(0, self.size, PIECE)):
+                piece = self._piece(buffers[number % 3], start, min(PIECE, self.size - start))
+                if not self._known:
+                    file_hash.give((whole, piece))
+                while queue and spans[queue[-1]][0] < start + len(piece):
+                    live.append(queue.pop())
+                for place in live:
+                    at, count = spans[place]
+                    data = piece[max(at - start, 0) : max(at + count - start, 0)]
+                    span_hash.give((parts[place], data))
                     look(place, data)
-            workers[0].drain(1)
-            workers[1].drain(len(live))
-            live = [place for place in live if sum(spans[place]) > start + len(piece)]
+                file_hash.drain(1)
+                span_hash.drain(len(live))
+                live = [place for place in live if sum(spans[place]) > start + len(piece)]
 
-    def _side_by_side(self, spans: Sequence[Span], look: Look | None, workers: tuple[Worker, Worker]) -> None:
-        """Each worker has every other span, from the largest to the smallest."""
+    def _side_by_side(self, spans: Sequence[Span], parts: list[Any], look: Look) -> None:
+        """Every other span in each of two threads, from the largest to the smallest; what one reads never leaves its processor's cache."""
         order = sorted(range(len(spans)), key=lambda place: spans[place][1], reverse=True)
-        lanes = [[(place, spans[place], step) for place in order[lane::2] for step in range(0, spans[place][1], PIECE)] for lane in (0, 1)]
-        buffers = self._buffers(4)
-        for number in range(max(map(len, lanes))):
-            for lane, (worker, pieces) in enumerate(zip(workers, lanes, strict=True)):
-                if number < len(pieces):
-                    place, (at, count), step = pieces[number]
-                    worker.drain(1)
-                    data = self._piece(buffers[2 * lane + number % 2], at + step, min(PIECE, count - step))
-                    worker.give((place, data))
-                    if look is not None:
-                        look(place, data)
 
-    def _buffers(self, count: int) -> list[mmap | None]:
-        """Memory that is used again, since fresh memory would cost as much as the reading; none where the file is in memory already.
+        def lane(places: list[int]) -> None:
+            buffer = self._buffer()
+            for place in places:
+                at, count = spans[place]
+                for start in range(at, at + count, PIECE):
+                    data = self._piece(buffer, start, min(PIECE, at + count - start))
+                    parts[place].update(data)
+                    look(place, data)
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lane, (order[0::2], order[1::2])))
+
+    def _buffer(self) -> mmap | None:
+        """Memory that is used again, since fresh memory would cost as much as the reading; None where the file is in memory already.
 
         Whole pages, so that `_piece` can put bytes at the place in a page that they have in the file: from another, the kernel's copy
         can take four times as long.
         """
-        return [mmap(-1, PIECE + PAGESIZE) if self._data is None else None for _ in range(count)]
+        return mmap(-1, PIECE + PAGESIZE) if self._data is None else None
 
     def _piece(self, buffer: mmap | None, offset: int, count: int) -> memoryview:
         """`count` bytes at `offset`, read into the buffer."""

@@ -101,14 +101,13 @@ def project(root: Path) -> Path:
 
 
 def seconds(root: Path, *arguments: str) -> tuple[float, int, float]:
-    """Wall seconds of a command, the peak memory in bytes of the largest process it started, and their CPU seconds."""
-    watch = "import resource, subprocess, sys; code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode; "
-    watch += "spent = resource.getrusage(resource.RUSAGE_CHILDREN); "
-    watch += "print(spent.ru_maxrss, spent.ru_utime + spent.ru_stime); sys.exit(code)"
-    command = [sys.executable, "-c", watch, sys.executable, "-m", "labcore", *arguments]
+    """Wall seconds of a command, the peak memory in bytes of its largest process, and the CPU seconds of all of them."""
+    command = [sys.executable, "-m", "labcore", *arguments]
     start = time.perf_counter()
-    done = subprocess.run(command, cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, check=False)
+    process = subprocess.Popen(command, cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
     spent = time.perf_counter() - start
-    if done.returncode:
-        raise RuntimeError(f"labcore {' '.join(arguments)}: exit code {done.returncode}")
-    return spent, int(done.stdout.split()[-2]) * 1024, float(done.stdout.split()[-1])
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"labcore {' '.join(arguments)}: exit code {process.returncode}")
+    return spent, used.ru_maxrss * 1024, used.ru_utime + used.ru_stime

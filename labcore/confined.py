@@ -13,7 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +62,31 @@ class Child:
                     pipe.close()
         self.process.wait()
 
-    def judge(self, folder: Path, given: Mapping[str, tuple[int, int, str]], where: str, size: int = 0) -> dict[str, Any]:
+    def judge(
+        self,
+        folder: Path,
+        given: Mapping[str, tuple[int, int, str]],
+        where: str,
+        size: int = 0,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> dict[str, Any]:
         """The audit's document and what is wrong with the HDF5 files' bytes: {"document": ..., "hdf5": {name: reason or ""}}.
 
-        given: path in the folder -> (offset, size, SHA-256) of a file that is not there but stands in the open file.
-        Raises Refused where the child goes over its limits or ends without an answer.
+        given: path in the folder -> (offset, size, SHA-256) of a file that is not there but stands in the open file; meanwhile: what
+        the caller has to do anyway, done while the child works. Raises Refused where the child goes over its limits or
+        ends without an answer.
         """
         seconds = SECONDS + SECONDS_A_GIGABYTE * size // 10**9
         scratch, descriptor = str(self.scratch), self.descriptor
         task = {"folder": str(folder), "scratch": scratch, "given": given, "descriptor": descriptor, "seconds": seconds}
         try:
             process = self.start()
-            output, errors = process.communicate(json.dumps(task).encode(), seconds + 60)
+            assert process.stdin is not None
+            with contextlib.suppress(OSError), process.stdin:
+                process.stdin.write(json.dumps(task).encode())
+            process.stdin = None
+            meanwhile()
+            output, errors = process.communicate(timeout=seconds + 60)
         except subprocess.TimeoutExpired:
             raise Refused(f"{where}: the audit took more than {seconds + 60} s") from None
         if process.returncode:
@@ -129,7 +142,7 @@ def main() -> int:
     """Read the task, set the limits, answer. A failure is one line on stderr."""
     _end_with_parent()
     # All that it takes, while the caller still hashes.
-    import audit.run
+    import audit.run  # noqa: F401
     import labcore.skeleton  # noqa: F401
 
     task = json.loads(sys.stdin.buffer.read())

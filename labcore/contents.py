@@ -121,14 +121,19 @@ def auditor(root: Path, experiment: str) -> dict[str, bytes]:
     """The auditor's files that an audit of this experiment imports: path from audit/ on -> bytes."""
     waiting = ["audit.__main__", f"audit.derive.e{experiment[:2]}"]
     found: dict[str, bytes] = {}
+    seen: set[str] = set()
     while waiting:
-        parts = waiting.pop().split(".")
+        module = waiting.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        parts = module.split(".")
         packages = [root.joinpath(*parts[:n], "__init__.py") for n in range(1, len(parts) + 1)]
         for path in [*packages, root.joinpath(*parts).with_suffix(".py")]:
             name = path.relative_to(root).as_posix()
             if path.is_file() and name not in found:
                 found[name] = path.read_bytes()
-                waiting += [module for module in provenance.imports(found[name], name) if module.split(".")[0] == "audit"]
+                waiting += [other for other in provenance.imports(found[name], name) if other.split(".")[0] == "audit"]
     return dict(sorted(found.items()))
 
 

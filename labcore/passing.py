@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from mmap import mmap
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from labcore import swhid
@@ -65,6 +66,31 @@ class _Split:
             self._begin()
 
 
+class _Taker(Thread):
+    """Gives pieces to one digest, in order, in a thread of its own."""
+
+    def __init__(self, take: Callable[[int, memoryview], None]) -> None:
+        super().__init__(daemon=True)
+        self.take = take
+        self.pieces: SimpleQueue[tuple[int, memoryview] | None] = SimpleQueue()
+        self.done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        while (piece := self.pieces.get()) is not None:
+            try:
+                self.take(*piece)
+                self.done.put(None)
+            except BaseException as error:  # raised where it is waited for
+                self.done.put(error)
+
+    def wait(self) -> None:
+        """Until one piece more is done."""
+        error = self.done.get()
+        if error is not None:
+            raise error
+
+
 def digests(descriptor: int, members: Sequence[Member], where: str, *, blobs: bool, whole: bool = True) -> Digests:
     """Read the whole archive once; members must be sorted by offset. Raises Refused where it changes meanwhile.
 
@@ -72,32 +98,31 @@ def digests(descriptor: int, members: Sequence[Member], where: str, *, blobs: bo
     """
     before = os.fstat(descriptor)
     result, archive = Digests(), hashlib.sha256()
-    takers: list[Any] = [_Split(members, False, result.members, result.held).update]
+    takers = [_Taker(_Split(members, False, result.members, result.held).update)]
     if whole:
-        takers.append(lambda start, piece: archive.update(piece))
+        takers.append(_Taker(lambda start, piece: archive.update(piece)))
     if blobs:
-        takers.append(_Split(members, True, result.blobs, None).update)
+        takers.append(_Taker(_Split(members, True, result.blobs, None).update))
     # Whole pages: the kernel's copy to another place in a page than in the file's can take four times as long.
-    buffers = [mmap(-1, min(PIECE, max(before.st_size, 1))) for _ in range(BUFFERS)]
-    busy: list[list[Future[None]]] = [[] for _ in buffers]
-    # One worker a taker: a taker's pieces must come to it in order.
-    workers = [ThreadPoolExecutor(1) for _ in takers]
+    buffers = [mmap(-1, PIECE) for _ in range(BUFFERS)]
     try:
-        at = turn = 0
+        at = given = 0
         while at < before.st_size:
-            for future in busy[turn]:
-                future.result()
-            count = os.preadv(descriptor, [buffers[turn]], at)
+            if given >= BUFFERS:
+                for taker in takers:
+                    taker.wait()
+            count = os.preadv(descriptor, [buffers[given % BUFFERS]], at)
             if not count:
                 break
-            piece = memoryview(buffers[turn])[:count]
-            busy[turn] = [worker.submit(taker, at, piece) for worker, taker in zip(workers, takers, strict=True)]
-            at, turn = at + count, (turn + 1) % BUFFERS
-        for future in [future for group in busy for future in group]:
-            future.result()
+            for taker in takers:
+                taker.pieces.put((at, memoryview(buffers[given % BUFFERS])[:count]))
+            at, given = at + count, given + 1
+        for taker in takers:
+            for _ in range(min(given, BUFFERS)):
+                taker.wait()
     finally:
-        for worker in workers:
-            worker.shutdown()
+        for taker in takers:
+            taker.pieces.put(None)
     unchanged(before, descriptor, where)
     result.sha256 = archive.hexdigest() if whole else ""
     return result

@@ -7,7 +7,7 @@ start clears if this process is killed. A step that cannot be done says `not che
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,11 +167,12 @@ def _check(workspace: Workspace, checked: Checked, descriptor: int, child: confi
         checked.say("audit", "not checked: the archive's bytes are not those that were frozen")
         return
     _identity(checked, digests, top, wanted, where)
-    _judge(checked, child, files, payload, top, size, date)
+    own: dict[str, bytes] = {}
+    _judge(checked, child, files, payload, top, size, date, lambda: own.update(_own(workspace, top)))
     if checked.facts is not None:
         _signature(workspace, checked, wanted)
         _ledger(workspace, checked)
-        _installed(workspace, checked, files)
+        _installed(checked, files, own)
     if wanted.signed and checked.signature != "signed":
         checked.find("signature", f"{where}: {checked.signature}; a signature by a trusted key was asked for")
 
@@ -225,7 +226,14 @@ def _identity(checked: Checked, digests: passing.Digests, top: str, wanted: Want
 
 
 def _judge(
-    checked: Checked, child: confined.Child, files: _Members, payload: dict[str, tuple[int, str]], top: str, size: int, date: int
+    checked: Checked,
+    child: confined.Child,
+    files: _Members,
+    payload: dict[str, tuple[int, str]],
+    top: str,
+    size: int,
+    date: int,
+    meanwhile: Callable[[], object],
 ) -> None:
     """Lay out the run's folder, let the confined child audit it, and compare all that follows from manifest and audit."""
     where = checked.path.name
@@ -252,7 +260,7 @@ def _judge(
         target.write_bytes(data or b"")
         if data is None:
             given[name[len(inner) :]] = (checked.members[f"{top}/data/{name}"].offset, count, digest)
-    answer = child.judge(folder, given, where, size)
+    answer = child.judge(folder, given, where, size, meanwhile)
     document = answer["document"]
     malformed = [finding for finding in document["findings"] if finding["rule"] in MALFORMED]
     if malformed:
@@ -397,11 +405,14 @@ def _ledger(workspace: Workspace, checked: Checked) -> None:
         checked.say("ledger", "not in this ledger")
 
 
-def _installed(workspace: Workspace, checked: Checked, files: _Members) -> None:
+def _own(workspace: Workspace, top: str) -> dict[str, bytes]:
+    """The installed programs and texts that an archive holds too: path in data/ -> bytes."""
+    auditor = contents.auditor(workspace.root, top.partition("-")[0])
+    return {**contents.fixed(workspace.root), **{f"auditor/{name}": data for name, data in auditor.items()}}
+
+
+def _installed(checked: Checked, files: _Members, own: Mapping[str, bytes]) -> None:
     """Say where the programs and texts in the archive are not the installed ones: a note, since they change in time."""
-    assert checked.facts is not None
-    own = {**contents.fixed(workspace.root)}
-    own |= {f"auditor/{name}": data for name, data in contents.auditor(workspace.root, checked.facts.experiment).items()}
     there = {name[5:] for name in files.names() if name.startswith("data/auditor/")} | set(contents.FIXED)
     odd = sorted(name for name in there | own.keys() if name not in there or name not in own or files.read(f"data/{name}") != own[name])
     checked.say(

@@ -203,7 +203,7 @@ def test_the_child_is_held_to_its_limits(frozen: Any, monkeypatch: Any, tmp_path
     text = Path(confined.__file__).read_text()
     start, end = text.index("def child("), text.index("def limit(")
     (tmp_path / "audit").mkdir()
-    for name in ("labcore/__init__.py", "audit/__init__.py", "audit/run.py"):
+    for name in ("labcore/__init__.py", "labcore/skeleton.py", "audit/__init__.py", "audit/run.py"):
         (tmp_path / name).write_text("")
     (greedy / "errors.py").write_text("class Refused(Exception):\n    pass\n")
     for body, wanted in ((hungry, "4 GiB of memory"), ("def child(task):\n    while True:\n        pass\n", "signal 9|signal 24")):
@@ -268,6 +268,15 @@ def test_one_pass_gives_all_digests(tmp_path: Path, size: int) -> None:
     assert digests.members == {name: hashlib.sha256(value).hexdigest() for name, value in content.items()}
     assert digests.blobs == {name: swhid.content(value) for name, value in content.items()}
     assert all(digests.held[name] == value for name, value in content.items() if len(value) <= passing.HELD)
+
+
+def test_what_fails_in_a_digests_thread_is_raised(frozen: Any, monkeypatch: Any) -> None:
+    def fail(self: Any, start: int, piece: memoryview) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(passing._Split, "update", fail)
+    with pytest.raises(MemoryError, match="no room"), opened(frozen.workspace, frozen.path):
+        pass
 
 
 def test_long_names_go_into_the_prefix() -> None:

@@ -46,7 +46,7 @@ def test_spans_alone_where_the_digest_is_known(kind, tmp_path, monkeypatch):
     with (tmp_path / "archive").open("rb") as archive:
         monkeypatch.setitem(files.GIVEN, tmp_path / "x.h5", (archive.fileno(), 6, len(data), "known"))
         blob = Blob(tmp_path / "x.h5")
-    for spans in (SPANS, SPANS[2:], SPANS[:1], []):
+    for spans in (SPANS, [(7, 4000), (9, 4000), (5000, 9000), (65_000, 5001)], SPANS[:1], []):
         seen = [b""] * len(spans)
 
         def look(place, piece, seen=seen):
