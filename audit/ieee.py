@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
+from functools import cached_property
 
 Value = int | float
 """An int counts units; a float is one of inf, -inf, nan."""
@@ -26,10 +26,14 @@ class Format:
     def width(self) -> int:
         return self.precision + self.exponent_bits
 
-    @property
+    @cached_property
     def largest(self) -> int:
         """The largest finite number in units."""
         return ((1 << self.precision) - 1) << ((1 << self.exponent_bits) - 3)
+
+    def holds(self, other: Format) -> bool:
+        """Whether every number of the other format is one of this."""
+        return self.precision >= other.precision and self.exponent_bits >= other.exponent_bits
 
     def decode(self, pattern: int) -> Value:
         """The number of a bit pattern; -0 is 0."""
@@ -57,14 +61,11 @@ class Format:
         """value * 2**unit rounded to nearest, ties to even."""
         if isinstance(value, float):
             return value
-        size, shift = abs(value), unit - self.unit
-        if shift >= 0:
-            size, low = size << shift, 0
-            drop = max(0, size.bit_length() - self.precision)
-        else:
-            low = -shift
-            drop = max(low, size.bit_length() - self.precision)
-        if drop:
+        size, low = abs(value), self.unit - unit
+        if low < 0:
+            size, low = size << -low, 0
+        drop = max(low, size.bit_length() - self.precision)
+        if drop > 0:
             kept, rest = size >> drop, size & ((1 << drop) - 1)
             half = 1 << (drop - 1)
             kept += rest > half or (rest == half and kept & 1)
@@ -77,9 +78,8 @@ class Format:
         """A binary64 number rounded to the format."""
         if not math.isfinite(number):
             return number
-        share = Fraction(number)
-        # A float's denominator is a power of two.
-        return self.round(share.numerator, 1 - share.denominator.bit_length())
+        above, below = number.as_integer_ratio()  # below is a power of two
+        return self.round(above, 1 - below.bit_length())
 
     def add(self, a: Value, b: Value) -> Value:
         """Sum of two numbers of the format, rounded once."""
@@ -94,11 +94,15 @@ class Format:
 
     def to(self, value: Value, other: Format) -> Value:
         """The number converted to another format."""
+        if isinstance(value, float):
+            return value
+        if other.holds(self):
+            return value << (self.unit - other.unit)
         return other.round(value, self.unit)
 
     def number(self, value: Value) -> float:
         """As binary64; exact for all four formats."""
-        return value if isinstance(value, float) else float(Fraction(value) * Fraction(2) ** self.unit)
+        return value if isinstance(value, float) else _float(value, self.unit)
 
 
 FORMATS = {
@@ -114,13 +118,11 @@ def weight(fmt: Format, low: Value, other: Value) -> float:
 
     Computed from the exact gap. The weight is 0 exactly where it is at most half of the smallest subnormal number (ties to even).
     """
-    if any(isinstance(x, float) and not x < 0 for x in (low, other)) or (isinstance(low, float) and isinstance(other, float)):
-        return math.nan  # NaN, +inf, or both -inf: inf - inf
-    if isinstance(low, float):
-        return 0.0
-    if isinstance(other, float):
-        return 1.0
-    gap = fmt.number(0) if low == other else _float(other - low, fmt.unit)
+    if isinstance(low, float) or isinstance(other, float):
+        if not (low < math.inf and other < math.inf) or low == other:
+            return math.nan  # NaN, +inf, or both -inf: inf - inf
+        return 0.0 if isinstance(low, float) else 1.0
+    gap = _float(other - low, fmt.unit)
     if gap <= 0:
         return 1.0 / (1.0 + math.exp(max(gap, -800.0)))
     if gap + math.log1p(math.exp(-gap)) >= (1 - fmt.unit) * math.log(2):
@@ -130,7 +132,11 @@ def weight(fmt: Format, low: Value, other: Value) -> float:
 
 
 def _float(units: int, unit: int) -> float:
+    """units * 2**unit rounded once, infinite beyond binary64: what has more than 53 digits does not end below the normal numbers."""
+    extra = max(0, units.bit_length() - 1000)  # more digits would not fit a float, and of them it matters only whether there are any
+    if extra:
+        units = units >> extra | (units & ((1 << extra) - 1) != 0)
     try:
-        return float(Fraction(units) * Fraction(2) ** unit)
+        return math.ldexp(units, unit + extra)
     except OverflowError:
         return math.inf if units > 0 else -math.inf

@@ -69,31 +69,44 @@ def limit(fmt: Format) -> int:
     return int(Fraction((1 - fmt.unit) * math.log(2)) * 2**-fmt.unit)
 
 
-def fate(fmt: Format, masked: Value, visible: Value) -> int:
-    """ZERO, SOME, WINS or NAN for the first of two logits of a format."""
+def fate(reach: int, masked: Value, visible: Value) -> int:
+    """ZERO, SOME, WINS or NAN for the first of two logits of a format; reach is the format's limit."""
     if isinstance(masked, float) or isinstance(visible, float):
-        share = weight(fmt, masked, visible)
-        return NAN if math.isnan(share) else WINS if share >= 0.5 else ZERO
+        if not (masked < math.inf and visible < math.inf) or masked == visible:
+            return NAN  # NaN, +inf, or both -inf: inf - inf
+        return ZERO if isinstance(masked, float) else WINS
     gap = visible - masked
-    return WINS if gap <= 0 else ZERO if gap >= limit(fmt) else SOME
+    return WINS if gap <= 0 else ZERO if gap >= reach else SOME
 
 
-def tally(fates: Sequence[int], moderate: Sequence[bool]) -> dict[str, int]:
+def fates(fmt: Format, masked: Sequence[Value], visible: Sequence[Value]) -> Array:
+    """The fate of every pair [visible, masked]; visible ascends, so each masked logit wins up to one place and is gone from another on."""
+    wins = np.array([bisect.bisect_right(visible, x) for x in masked])
+    gone = np.array([0 if isinstance(x, float) else bisect.bisect_left(visible, x + limit(fmt)) for x in masked])
+    place = np.arange(len(visible))[:, None]
+    found = np.where(place < wins, WINS, np.where(place < gone, SOME, ZERO))
+    high = [np.array([not x < math.inf for x in part]) for part in (visible, masked)]  # NaN, or infinite
+    low = [np.array([x == -math.inf for x in part]) for part in (visible, masked)]
+    found[(high[0][:, None] | high[1]) | (low[0][:, None] & low[1])] = NAN
+    return found
+
+
+def tally(found: Array, moderate: Array) -> dict[str, int]:
     """The counts of a grid."""
-    near = [f for f, flag in zip(fates, moderate, strict=True) if flag]
-    leaks = (SOME, WINS)
+    every, near = (np.bincount(part.ravel(), minlength=4).tolist() for part in (found, found[moderate]))
     return {
-        "leaking": sum(f in leaks for f in fates),
-        "winning": sum(f == WINS for f in fates),
-        "nans": sum(f == NAN for f in fates),
-        "leaking_moderate": sum(f in leaks for f in near),
-        "nans_moderate": sum(f == NAN for f in near),
+        "leaking": every[SOME] + every[WINS],
+        "winning": every[WINS],
+        "nans": every[NAN],
+        "leaking_moderate": near[SOME] + near[WINS],
+        "nans_moderate": near[NAN],
     }
 
 
-def small(study: Study, fmt: Format, *logits: Value) -> bool:
-    """Are all logits moderate?"""
-    return all(abs(fmt.number(x)) <= study.settings["moderate"] for x in logits)
+def near_by(study: Study, fmt: Format, logits: Sequence[Value]) -> Array:
+    """Of which pairs both logits are moderate."""
+    flags = np.array([abs(fmt.number(x)) <= study.settings["moderate"] for x in logits])
+    return np.asarray(np.logical_and.outer(flags, flags))
 
 
 def patterns(fmt: Format, values: Sequence[Value]) -> Array:
@@ -106,7 +119,8 @@ def patterns(fmt: Format, values: Sequence[Value]) -> Array:
 def as_stored(fmt: Format, shares: Sequence[float]) -> Array:
     """Weights as stored: rounded to the format's nearest number."""
     if fmt.width == 16:
-        return np.array([fmt.encode(fmt.of(w)) for w in shares], np.uint16)
+        known = {w: fmt.encode(fmt.of(w)) for w in set(shares)}
+        return np.array([known[w] for w in shares], np.uint16)
     return np.array(shares, np.float32 if fmt.width == 32 else np.float64)
 
 
@@ -120,7 +134,7 @@ def phase(study: Study) -> Iterator[Derived]:
         sums = [[fmt.add(x, p) for x in line] for p in planes]
         arrays = {"axis": patterns(fmt, line), "plane": patterns(fmt, planes)}
         arrays["sum"] = patterns(fmt, [x for row in sums for x in row]).reshape(len(fills), -1)
-        moderate = [small(study, fmt, v, m) for v in line for m in line]
+        moderate = near_by(study, fmt, line)
         for softmax in study.protocol["factors"]["softmax"]:
             to = target(fmt, softmax)
             seen = [fmt.to(v, to) for v in line]
@@ -128,7 +142,7 @@ def phase(study: Study) -> Iterator[Derived]:
             for fill, row in zip(fills, sums, strict=True):
                 moved = [fmt.to(x, to) for x in row]
                 shares += [weight(to, m, v) for v in seen for m in moved]
-                counts[name, softmax, fill] = tally([fate(to, m, v) for v in seen for m in moved], moderate)
+                counts[name, softmax, fill] = tally(fates(to, moved, seen), moderate)
             arrays[f"weight_{softmax}"] = as_stored(to, shares).reshape(len(fills), len(line), len(line))
         yield Derived(f"phase_{name}", arrays=arrays)
     rows = [counts[f["dtype"], f["softmax"], f["fill"]] for f in study.rows("phase")]
@@ -157,31 +171,30 @@ def masked_logits(fmt: Format, factors: dict[str, Any], line: Sequence[Value]) -
 
 @dataclass(frozen=True)
 class Grid:
-    """Fates of all pairs of logits, how many rows are short of 1, and the leaked weights of the few pairs that are kept."""
+    """Counts over all pairs of logits, and the leaked weights of the few pairs that are kept."""
 
-    fates: list[int]
-    short: int
+    counts: dict[str, int]
     kept: list[float]
 
 
-def one_grid(to: Format, first: Sequence[Value], second: Sequence[Value], fully: bool, late: bool, places: Sequence[int]) -> Grid:
+def one_grid(
+    to: Format, first: Sequence[Value], second: Sequence[Value], fully: bool, late: bool, places: Sequence[int], moderate: Array
+) -> Grid:
     """first: the first logits in the softmax's format (masked too in fully masked rows); second: masked ones. late: multiplied after."""
-    fates, short = [], 0
-    for a in first:
-        for b in second:
-            found = fate(to, b, a)
-            if found != NAN and late:
-                short += fully or found == WINS or (found == SOME and weight(to, b, a) > 0.01)
-                found = ZERO
-            elif found != NAN and fully:
-                found = WINS
-            fates.append(found)
+    found, short = fates(to, second, first), 0
+    finite = found != NAN
+    if late:
+        some = sum(weight(to, second[j], first[i]) > 0.01 for i, j in np.argwhere(found == SOME).tolist())
+        short = int(finite.sum()) if fully else int((found == WINS).sum()) + some
+        found[finite] = ZERO
+    elif fully:
+        found[finite] = WINS
     kept = []
     for i in places:
         for j in places:
             share = weight(to, second[j], first[i])
             kept.append(share if math.isnan(share) else 0.0 if late else 1.0 if fully else share)
-    return Grid(fates, short, kept)
+    return Grid(tally(found, moderate) | {"short_rows": short}, kept)
 
 
 def product(study: Study) -> Iterator[Derived]:
@@ -189,11 +202,12 @@ def product(study: Study) -> Iterator[Derived]:
     leaked: dict[tuple[str, str], list[float]] = {}
     known: dict[Any, Grid] = {}
     accepted, rows = [], []
-    lines = {name: axis(study, fmt) for name, fmt in FORMATS.items()}
-    moderate = {name: [small(study, FORMATS[name], a, b) for a in line for b in line] for name, line in lines.items()}
+    lines = {name: (axis(study, fmt), axis(study, fmt, few=True)) for name, fmt in FORMATS.items()}
+    moderate = {name: near_by(study, FORMATS[name], line) for name, (line, _) in lines.items()}
+    made: dict[Any, tuple[Value, ...]] = {}
     for factors in study.rows("cells"):
-        fmt, line = FORMATS[factors["dtype"]], lines[factors["dtype"]]
-        to, few = target(fmt, factors["softmax"]), axis(study, fmt, few=True)
+        fmt, (line, few) = FORMATS[factors["dtype"]], lines[factors["dtype"]]
+        to = target(fmt, factors["softmax"])
         fully, late = factors["rows"] == "fully", factors["application"] == "multiply_after"
         out = leaked.setdefault((fmt.name, factors["softmax"]), [])
         accepted.append(not (factors["application"] == "masked_fill" and refused(fmt, factors["fill"])))
@@ -201,21 +215,24 @@ def product(study: Study) -> Iterator[Derived]:
             out += [0.0] * len(few) ** 2
             rows.append(dict.fromkeys(("leaking", "winning", "nans", "leaking_moderate", "nans_moderate", "short_rows"), 0))
             continue
-        masked = tuple(fmt.to(x, to) for x in masked_logits(fmt, factors, line))
-        first = masked if fully else tuple(fmt.to(x, to) for x in line)
-        key = (to.name, first, masked, fully, late)
+        alike = tuple(factors[name] for name in ("dtype", "softmax", "fill", "application", "stacked"))
+        if alike not in made:
+            made[alike] = tuple(fmt.to(x, to) for x in masked_logits(fmt, factors, line))
+        masked = made[alike]
+        key = (fmt.name, to.name, masked, fully, late)
         if key not in known:
-            known[key] = one_grid(to, first, masked, fully, late, [line.index(x) for x in few])
+            first = masked if fully else tuple(fmt.to(x, to) for x in line)
+            known[key] = one_grid(to, first, masked, fully, late, [line.index(x) for x in few], moderate[fmt.name])
         out += known[key].kept
-        rows.append(tally(known[key].fates, moderate[fmt.name]) | {"short_rows": known[key].short})
+        rows.append(known[key].counts)
     yield Derived("cells", decisions={"accepted": accepted}, counts=columns(rows))
     shape = [len(study.protocol["factors"][name]) for name in ("fill", "application", "stacked", "rows")]
     for name, fmt in FORMATS.items():
-        few = axis(study, fmt, few=True)
+        few = lines[name][1]
         arrays = {"axis": patterns(fmt, few)}
         for softmax in study.protocol["factors"]["softmax"]:
-            made = as_stored(target(fmt, softmax), leaked[name, softmax])
-            arrays[f"leaked_{softmax}"] = made.reshape([*shape, len(few), len(few)])
+            weights = as_stored(target(fmt, softmax), leaked[name, softmax])
+            arrays[f"leaked_{softmax}"] = weights.reshape([*shape, len(few), len(few)])
         yield Derived(f"grid_{name}", arrays=arrays)
 
 
@@ -267,10 +284,10 @@ def near(study: Study) -> Derived:
     visible += range(s["masked_from"], s["masked_to"] + 1, s["visible_far_step"])
     masked = range(s["masked_from"], s["masked_to"] + 1, s["masked_step"])
     examples, rows, largest = [], [], []
+    logits = {name: [[fmt.of(float(x)) for x in part] for part in (visible, masked)] for name, fmt in FORMATS.items()}
     for factors in study.rows("near"):
-        fmt = FORMATS[factors["dtype"]]
+        fmt, (first, second) = FORMATS[factors["dtype"]], logits[factors["dtype"]]
         to, added = target(fmt, factors["softmax"]), plane(factors["fill"], fmt)
-        first, second = [fmt.of(float(x)) for x in visible], [fmt.of(float(x)) for x in masked]
         sums = np.array([to.number(fmt.to(fmt.add(x, added), to)) for x in second])
         gap = np.array([to.number(fmt.to(x, to)) for x in first])[:, None] - sums
         small_part = np.exp(-np.abs(gap))
@@ -290,49 +307,57 @@ def gaps(study: Study) -> Derived:
     for factors in study.rows("gaps"):
         fmt = FORMATS[factors["dtype"]]
         total = fmt.add(fmt.of(s["gap_logit"]), plane("minus_1e9", fmt))
-        positive = sum(fate(fmt, total, fmt.of(x)) != ZERO for x in s["gap_visible"])
+        positive = sum(fate(limit(fmt), total, fmt.of(x)) != ZERO for x in s["gap_visible"])
         sums.append(fmt.encode(total))
         rows.append({"sum_infinite": int(isinstance(total, float)), "weight_positive": positive})
         below, above = fmt.encode(fmt.of(1.0)), fmt.encode(fmt.of(1024.0))
         while above - below > 1:
             middle = (below + above) // 2
             gap = fmt.decode(middle)
-            below, above = (middle, above) if fate(fmt, -gap, 0) != ZERO else (below, middle)
+            below, above = (middle, above) if fate(limit(fmt), -gap, 0) != ZERO else (below, middle)
         largest.append(fmt.number(fmt.decode(below)))
     return Derived("gaps", None, {"sum": words(sums)}, counts=columns(rows), own={"largest_gap": largest})
 
 
-def taken_off(fmt: Format, visible: Value, masked: Value, added: Value, way: str) -> tuple[Value, Value]:
-    """Visible and masked logit with a maximum subtracted."""
-    if way == "none":
-        return visible, fmt.add(masked, added)
-    if way == "after_mask":
-        filled = fmt.add(masked, added)
-        high = math.nan if filled != filled else max(visible, filled)
-        return fmt.minus(visible, high), fmt.minus(filled, high)
-    high = max(visible, masked) if way == "before_mask" else visible
-    return fmt.minus(visible, high), fmt.add(fmt.minus(masked, high), added)
+Pairs = dict[str, list[tuple[Value, Value]]]
+
+
+def taken_off(fmt: Format, line: Sequence[Value], fills: Sequence[str]) -> dict[str, Pairs]:
+    """Visible and masked logit with a maximum subtracted, by fill and place of the maximum; all pairs of the line, masked also infinity."""
+    made: dict[str, Pairs] = {fill: {name: [] for name in ("none", "before_mask", "after_mask", "visible_only")} for fill in fills}
+    masked = [*line, math.inf]
+    below = [[fmt.minus(m, v) for m in masked] for v in line]
+    for fill, pairs in made.items():
+        added = plane(fill, fmt)
+        filled = [fmt.add(m, added) for m in masked]
+        alone = [(fmt.add(fmt.minus(m, m), added), fmt.minus(f, f)) for m, f in zip(masked, filled, strict=True)]  # the larger of two
+        for v, apart in zip(line, below, strict=True):
+            for m, f, gap, (before, after) in zip(masked, filled, apart, alone, strict=True):
+                shifted = fmt.add(gap, added)
+                pairs["none"].append((v, f))
+                pairs["visible_only"].append((0, shifted))
+                pairs["before_mask"].append((0, shifted) if m <= v else (-gap, before))
+                pairs["after_mask"].append((0, fmt.minus(f, v)) if f <= v else (fmt.minus(v, f), after))
+    return made
 
 
 def maxima(study: Study) -> Derived:
     """The four places of a maximum."""
+    lines = {name: axis(study, fmt) for name, fmt in FORMATS.items()}
+    near = {name: near_by(study, FORMATS[name], line) for name, line in lines.items()}
+    made = {name: taken_off(fmt, lines[name], study.protocol["factors"]["fill"]) for name, fmt in FORMATS.items()}
     rows = []
     for factors in study.rows("maxima"):
-        fmt = FORMATS[factors["dtype"]]
-        to, line, added = target(fmt, factors["softmax"]), axis(study, fmt), plane(factors["fill"], fmt)
-        fates, moderate, beyond = [], [], []
-        mild = [small(study, fmt, x) for x in line]
-        for v, v_mild in zip(line, mild, strict=True):
-            for m, m_mild in zip([*line, math.inf], [*mild, None], strict=True):
-                pair = [fmt.to(x, to) for x in taken_off(fmt, v, m, added, factors["subtracted"])]
-                found = fate(to, pair[1], pair[0])
-                if m_mild is None:
-                    beyond.append(found)
-                else:
-                    fates.append(found)
-                    moderate.append(v_mild and m_mild)
-        more = {"leaking_overflowed": sum(f in (SOME, WINS) for f in beyond), "nans_overflowed": beyond.count(NAN)}
-        rows.append(tally(fates, moderate) | more)
+        name, fmt = factors["dtype"], FORMATS[factors["dtype"]]
+        to, pairs = target(fmt, factors["softmax"]), made[name][factors["fill"]][factors["subtracted"]]
+        if to.holds(fmt):
+            reach = -(-limit(to) >> (fmt.unit - to.unit))  # the same gap in the units of the logits, which the softmax does not round
+        else:
+            reach, pairs = limit(to), [(fmt.to(v, to), fmt.to(m, to)) for v, m in pairs]
+        found = np.array([fate(reach, m, v) for v, m in pairs]).reshape(len(lines[name]), -1)
+        beyond = np.bincount(found[:, -1], minlength=4).tolist()
+        more = {"leaking_overflowed": beyond[SOME] + beyond[WINS], "nans_overflowed": beyond[NAN]}
+        rows.append(tally(found[:, :-1], near[name]) | more)
     return Derived("maxima", counts=columns(rows))
 
 
