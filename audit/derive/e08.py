@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -202,7 +203,7 @@ def conversation_log(settings: dict[str, Any], seed: int, comeback: float) -> li
     return log
 
 
-@dataclass
+@dataclass(slots=True)
 class Slot:
     size: int
     depth: int
@@ -216,52 +217,76 @@ class Slot:
 Rank = Callable[[Any, Slot], tuple[Any, ...]]
 
 
-@dataclass
+@dataclass(slots=True)
 class Pool:
-    """A budget in blocks; `rank` orders the entries, the smallest leaves first, on a tie the one that moved longest ago."""
+    """A budget in blocks; `rank` orders the entries, the smallest leaves first, on a tie the deepest, then the one that moved longest ago.
+
+    An entry is put in line where it may have come forward: when it is new, when its last holder leaves, and when it is used, if `forward`
+    says that use can lower a rank. An entry that only moved back is put in line again when its old place comes up."""
 
     capacity: int
     rank: Rank
     counted: bool
+    forward: bool = False
     slots: dict[Any, Slot] = field(default_factory=dict)
+    line: list[tuple[tuple[Any, ...], int, int, Any]] = field(default_factory=list)  # a heap of (rank, -depth, moved, key)
     clock: int = 0
     moves: int = 0
     filled: int = 0
+    held: int = 0  # blocks of entries that somebody holds
     evicted: int = 0
 
-    def move(self, key: Any) -> None:
-        self.moves += 1
-        self.slots[key].moved = self.moves
+    def enter(self, key: Any, slot: Slot) -> None:
+        heappush(self.line, (self.rank(key, slot), -slot.depth, slot.moved, key))
 
-    def use(self, key: Any, size: int, depth: int) -> tuple[bool, list[tuple[Any, bool]]]:
-        """(taken or there, [(evicted, was held)])."""
-        if key in self.slots:
+    def first(self) -> Any:
+        """The entry that leaves next."""
+        while True:
+            _, _, moved, key = heappop(self.line)
+            slot = self.slots.get(key)
+            if slot is not None:
+                if slot.moved == moved:
+                    return key
+                self.enter(key, slot)
+
+    def use(self, key: Any, size: int, depth: int) -> tuple[bool, Sequence[Any]]:
+        """Whether the entry was taken or is there, and the entries that were evicted while somebody held them."""
+        slot = self.slots.get(key)
+        if slot is not None:
             self.clock += 1
-            slot = self.slots[key]
-            slot.used, slot.uses = self.clock, slot.uses + 1
-            self.move(key)
-            return True, []
-        room = self.capacity
-        if self.counted:
-            room -= sum(slot.size for slot in self.slots.values() if slot.holders)
-        if size > room:
-            return False, []
-        gone = []
+            self.moves += 1
+            slot.used, slot.moved = self.clock, self.moves
+            slot.uses += 1
+            if self.forward:
+                self.enter(key, slot)
+            return True, ()
+        if size > self.capacity - (self.held if self.counted else 0):
+            return False, ()
+        lost = []
         while self.filled + size > self.capacity:
-            victim = min(self.slots, key=lambda k: (self.rank(k, self.slots[k]), -self.slots[k].depth, self.slots[k].moved))
+            victim = self.first()
             slot = self.slots.pop(victim)
             self.filled -= slot.size
             self.evicted += 1
-            gone.append((victim, slot.holders > 0))
+            if slot.holders:
+                self.held -= slot.size
+                lost.append(victim)
         self.clock += 1
-        self.slots[key] = Slot(size, depth, self.clock, self.clock, 0)
+        self.moves += 1
+        self.slots[key] = slot = Slot(size, depth, self.clock, self.clock, self.moves)
         self.filled += size
-        self.move(key)
-        return True, gone
+        self.enter(key, slot)
+        return True, lost
 
     def hold(self, key: Any, more: int) -> None:
-        self.slots[key].holders += more
-        self.move(key)
+        slot = self.slots[key]
+        self.moves += 1
+        slot.moved = self.moves
+        before = slot.holders > 0
+        slot.holders += more
+        self.held += slot.size * ((slot.holders > 0) - before)
+        if not slot.holders:
+            self.enter(key, slot)
 
 
 RANKS: dict[str, Rank] = {
@@ -280,28 +305,29 @@ FIELDS: dict[str, Callable[[Slot], int]] = {
 }
 
 
-def replay(settings: dict[str, Any], log: list[tuple[int, int, int]], capacity: int, policy: str, hold: int) -> dict[str, int]:
-    """One multi-turn trace under one policy, in blocks."""
-    paths = [[(who if depth >= settings["system"] else -1, depth) for depth in range(after)] for who, _, after in log]
+def _farthest(paths: list[list[Any]], reached: dict[Any, int]) -> Rank:
+    """The rank by the next request for a block, behind the last one that came to it."""
     when: dict[Any, list[int]] = {}
     for number, path in enumerate(paths):
         for key in path:
             when.setdefault(key, []).append(number)
-    now = 0
 
-    def next_use(key: Any, slot: Slot) -> tuple[int]:
+    def rank(key: Any, slot: Slot) -> tuple[int]:
         times = when[key]
-        later = bisect_right(times, now)
+        later = bisect_right(times, reached[key])
         return (-(times[later] if later < len(times) else FAR),)
 
-    # An entry that this request uses now and again later ranks by the later use; one that it has yet to reach, by now.
-    reached: set[Any] = set()
+    return rank
 
-    def belady(key: Any, slot: Slot) -> tuple[int]:
-        return next_use(key, slot) if key in reached or key not in current else (-now,)
 
-    current: set[Any] = set()
-    pool = Pool(capacity, belady if policy == "belady" else RANKS[policy], policy in ("count_lru", "size_aware"))
+def replay(settings: dict[str, Any], log: list[tuple[int, int, int]], capacity: int, policy: str, hold: int) -> dict[str, int]:
+    """One multi-turn trace under one policy, in blocks."""
+    paths = [[(who if depth >= settings["system"] else -1, depth) for depth in range(after)] for who, _, after in log]
+    reached: dict[Any, int] = {}  # the last request that came to a block
+    if policy == "belady":
+        pool = Pool(capacity, _farthest(paths, reached), False, True)
+    else:
+        pool = Pool(capacity, RANKS[policy], policy in ("count_lru", "size_aware"))
     result = dict.fromkeys(("asked_blocks", "hit_blocks", "peak_blocks", "lost_blocks", "refused_blocks"), 0)
     running: list[tuple[int, list[Any]]] = []
     losers: set[int] = set()
@@ -316,19 +342,18 @@ def replay(settings: dict[str, Any], log: list[tuple[int, int, int]], capacity: 
         result["hit_blocks"] += hits
         mine: list[Any] = []
         running.append((now, mine))
-        current = set(path)
-        reached.clear()
         for depth, key in enumerate(path):
-            reached.add(key)
-            inside, gone = pool.use(key, 1, depth)
-            result["refused_blocks"] += not inside
-            for victim, held in gone:
-                result["lost_blocks"] += held
+            reached[key] = now
+            inside, lost = pool.use(key, 1, depth)
+            for victim in lost:
+                result["lost_blocks"] += 1
                 for number, keys in running:
                     if victim in keys:
                         keys.remove(victim)
                         losers.add(number)
-            if hold and inside:
+            if not inside:
+                result["refused_blocks"] += 1
+            elif hold:
                 pool.hold(key, 1)
                 mine.append(key)
         result["peak_blocks"] = max(result["peak_blocks"], pool.filled)
@@ -388,10 +413,9 @@ def whole(sizes: list[int], wanted: list[int], capacity: int, names: list[str], 
         hits += prefix in pool.slots
         again += 0 if prefix in pool.slots else sizes[prefix]
         inside, gone = pool.use(prefix, sizes[prefix], 0)
-        for victim, held in gone:
-            if held:
-                lost += sizes[victim]
-                running = [None if other == victim else other for other in running]
+        for victim in gone:
+            lost += sizes[victim]
+            running = [None if other == victim else other for other in running]
         running.append(prefix if inside else None)
         if inside:
             pool.hold(prefix, 1)
