@@ -1,9 +1,11 @@
-"""17: models drawn again and run token by token over written-out query heads, with sums that no matrix library does."""
+"""17: models drawn again, many sequences side by side, head by head, with sums that no matrix library does."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from audit.study import Derived, Study
 Matrix = NDArray[np.float64]
 _DEPTHS = (4, 8, 12)
 _NAMES = ("q", "k", "v", "o", "up", "down")
+_NEVER = -1e300  # a score of a key that is not seen yet: its exp is 0
 _STATES = (
     1e-9,
     "states and errors are below 1000; a layer's sums of up to 128 terms err by less than 128 u of sum|x||w| < 1000, that is 2e-11 in the "
@@ -25,20 +28,43 @@ for _depth in _DEPTHS:
     BOUNDS |= {f"trace_{_depth}/{name}": _STATES for name in ("error", "clean_norm")}
     BOUNDS |= {f"probes_{_depth}/exact": _STATES, f"probes_{_depth}/noisy": _STATES, f"probes_{_depth}/zscore": _SCORES}
 GIVEN: dict[str, str] = {}
+Key = tuple[int, int, int, str]  # seed, depth, KV heads, weights
+Fault = tuple[str, str, float]  # scope, state mixed in, size
 
 
 def derive(study: Study) -> Iterator[Derived]:
-    models: dict[Any, _Model] = {}
+    models = _Models(study)
     yield from _heads(study, models)
     for depth in _DEPTHS:
         yield from _trace(study, models, depth)
         yield from _probes(study, models, depth)
-    yield from _example(study, models)
+    yield from _example(study)
     yield from _bytes(study)
 
 
+@dataclass
+class _Step:
+    """What a layer gives: states and branch (width, token, sequence), heads (group, member, width, token, sequence), mean entropy of the
+    heads (token, sequence), and K and V (group, width, token, sequence)."""
+
+    state: Matrix
+    branch: Matrix
+    heads: Matrix
+    entropy: Matrix
+    cache: list[Matrix]
+
+    def look(self) -> Matrix:
+        """(sequence, 3)"""
+        return np.stack([np.log(_lengths(self.branch)), np.log(_lengths(self.state)), self.entropy.mean(axis=0)], axis=1)
+
+    def of(self, tokens: slice, sequences: slice = slice(None)) -> _Step:
+        """The part of some tokens of some sequences."""
+        part = ..., tokens, sequences
+        return _Step(self.state[part], self.branch[part], self.heads[part], self.entropy[part], [kind[part] for kind in self.cache])
+
+
 class _Model:
-    """Weights, a clean prefix's and a foreign prefix's K and V, and the clean suffix."""
+    """Weights (out, in), a clean prefix's and a foreign prefix's K and V, and the clean suffix."""
 
     def __init__(self, s: dict[str, Any], seed: int, depth: int, groups: int, kind: str) -> None:
         self.heads, self.groups, self.depth, self.width = s["heads"], groups, depth, s["width"]
@@ -46,110 +72,212 @@ class _Model:
         narrow = groups * (d // s["heads"])
         rng = np.random.default_rng([1, seed, depth, groups])
         sizes = [(d, d), (d, narrow), (d, narrow), (d, d), (d, f), (f, d)]
-        self.weights = [
-            {name: rng.standard_normal(shape) / math.sqrt(shape[0]) for name, shape in zip(_NAMES, sizes, strict=True)}
-            for _ in range(depth)
-        ]
-        if kind == "trained_like":
-            gain = [1 / math.sqrt(1 + i) for i in range(d)]
-            mean = math.sqrt(math.fsum(g * g for g in gain) / d)
-            for layer in self.weights:
+        gain = [1 / math.sqrt(1 + i) for i in range(d)]
+        mean = math.sqrt(math.fsum(g * g for g in gain) / d)
+        self.weights: list[dict[str, Matrix]] = []
+        for _ in range(depth):
+            layer = {name: rng.standard_normal(shape) / math.sqrt(shape[0]) for name, shape in zip(_NAMES, sizes, strict=True)}
+            if kind == "trained_like":
                 for name in ("q", "k", "v", "up"):
                     layer[name] = layer[name] * (np.array(gain)[:, None] / mean) * (2 if name == "q" else 1)
                 for name in ("o", "down"):
                     layer[name] = layer[name] / math.sqrt(2 * depth)
+            joined = np.concatenate([layer.pop(name) for name in "qkv"], axis=1)
+            self.weights.append({name: np.ascontiguousarray(w.T) for name, w in [("qkv", joined), *layer.items()]})
         rng = np.random.default_rng([2, seed])
         self.embedding = rng.standard_normal((s["vocabulary"], d))
         prefix, foreign, suffix = (rng.integers(0, s["vocabulary"], s[name]) for name in ("prefix", "prefix", "suffix"))
-        empty = [[np.zeros((groups, 0, d // s["heads"]))] * 2] * depth
-        self.cache = self.run(self.embed(prefix), empty)["cache"]
-        self.foreign = self.run(self.embed(foreign), empty)["cache"]
-        self.empty = empty
-        self.suffix = self.embed(suffix, s["prefix"])
-        self.clean = self.run(self.suffix, self.cache)
+        self.start = s["prefix"]
+        steps = self.run(self.embed([[*prefix, *suffix], [*foreign, *suffix]]))
+        self.cache, self.foreign = ([step.of(slice(self.start), slice(n, n + 1)).cache for step in steps] for n in (0, 1))
+        self.clean = [step.of(slice(self.start, None), slice(1)) for step in steps]
+        self.suffix = self.embed([[*prefix, *suffix]])[:, self.start :]
 
-    def embed(self, tokens: Any, start: int = 0) -> Matrix:
-        out: Matrix = self.embedding[tokens].copy()
-        for i in range(len(tokens)):
-            for pair in range(self.width // 2):
-                angle = (start + i) / 10000.0 ** (2 * pair / self.width)
-                out[i, 2 * pair] += math.sin(angle)
-                out[i, 2 * pair + 1] += math.cos(angle)
-        return out
+    def embed(self, tokens: Any) -> Matrix:
+        """Tokens (sequence, token) as (width, token, sequence)."""
+        tokens = np.asarray(tokens)
+        places = [[_place(i, at, self.width) for at in range(self.width)] for i in range(tokens.shape[1])]
+        return np.ascontiguousarray((self.embedding[tokens] + np.array(places)).T)
 
-    def run(self, x: Matrix, cache: list[Any], first: int = 0) -> dict[str, Any]:
-        """States, head outputs (head, token, width), branches, entropies and caches (k, v) from layer `first` on."""
-        e, each = self.width // self.heads, self.heads // self.groups
-        done: dict[str, Any] = {"states": [], "heads": [], "branch": [], "entropy": [], "cache": []}
-        for at in range(first, self.depth):
-            w = self.weights[at]
-            y = _normal(x)
-            q = _times(y, w["q"]).reshape(len(x), self.heads, e)
-            k, v = (
-                np.concatenate([past, _times(y, w[name]).reshape(len(x), self.groups, e).swapaxes(0, 1)], axis=1)
-                for past, name in zip(cache[at], ("k", "v"), strict=True)
-            )
-            wide_k, wide_v = np.repeat(k, each, axis=0), np.repeat(v, each, axis=0)  # one copy a query head
-            outputs, entropy = np.empty((self.heads, len(x), e)), 0.0
-            for i in range(len(x)):
-                n = k.shape[1] - len(x) + i + 1
-                scores = (wide_k[:, :n] * q[i][:, None, :]).sum(axis=2) / math.sqrt(e)
-                weights = np.exp(scores - scores.max(axis=1)[:, None])
-                weights = weights / weights.sum(axis=1)[:, None]
-                outputs[:, i] = (weights[:, :, None] * wide_v[:, :n]).sum(axis=1)
-                entropy -= float((weights * np.log(np.maximum(weights, 5e-324))).sum())
-            branch = _times(np.concatenate(list(outputs), axis=1), w["o"])
-            x = x + branch
-            x = x + _times(np.tanh(_times(_normal(x), w["up"])), w["down"])
-            for name, value in zip(done, (x, outputs, branch, entropy / (self.heads * len(x)), [k, v]), strict=True):
-                done[name].append(value)
+    def run(self, x: Matrix) -> list[_Step]:
+        """All layers, with nothing before."""
+        nothing = [np.zeros((self.groups, self.width // self.heads, 0, x.shape[2]))] * 2
+        done: list[_Step] = []
+        for at in range(self.depth):
+            done.append(self.layer(at, done[-1].state if done else x, nothing))
         return done
 
-    def polluted(self, layer: int, scope: str, block: list[int], size: float = 1.0, instead: Any = None) -> dict[str, Any]:
-        """From the polluted layer on. instead: K and V of that layer to mix in, else the foreign ones."""
-        cache = list(self.cache)
+    def layer(self, at: int, x: Matrix, past: list[Matrix]) -> _Step:
+        """One layer."""
+        d, (_, tokens, sequences), w = self.width, x.shape, self.weights[at]
+        y = _times(w["qkv"], _normal(x))
+        q = y[:d].reshape(self.groups, -1, d // self.heads, tokens, sequences)
+        cache = [
+            np.concatenate([old, new.reshape(self.groups, -1, tokens, sequences)], axis=2)
+            for old, new in zip(past, np.split(y[d:], 2), strict=True)
+        ]
+        heads, entropy = _attend(q, *cache)
+        branch = _times(w["o"], heads.reshape(d, tokens, sequences))
+        x = x + branch
+        x = x + _times(w["down"], np.tanh(_times(w["up"], _normal(x))))
+        return _Step(x, branch, heads, entropy / self.heads, cache)
+
+    def polluted(self, faults: Sequence[Fault], block: list[int], loud: Any) -> list[_Step]:
+        """Each fault in each layer in turn. Sequences of a layer: the faults of layer 0, those of layer 1, and so on up to this layer;
+        from then on each runs on its own."""
+        done: list[_Step] = []
+        for at, clean in enumerate(self.cache):
+            fresh = self.clean[at - 1].state if at else self.suffix
+            x = np.concatenate([*(step.state for step in done[-1:]), np.repeat(fresh, len(faults), axis=2)], axis=2)
+            past = [
+                np.concatenate([np.repeat(own, at * len(faults), axis=3), self._mixed(own, at, which, faults, block, loud)], axis=3)
+                for which, own in enumerate(clean)
+            ]
+            done.append(self.layer(at, x, past))
+        return done
+
+    def _mixed(self, own: Matrix, layer: int, which: int, faults: Sequence[Fault], block: list[int], loud: Any) -> Matrix:
+        """K (which=0) or V of a layer with each fault, along the last axis."""
+        group, token = np.arange(self.groups)[:, None, None, None], np.arange(own.shape[2])[:, None]
+        hit = {"head": group == self.groups // 2, "block": (block[0] <= token) & (token < block[1]), "layer": np.True_}
         mixed = []
-        for own, other in zip(self.cache[layer], instead or self.foreign[layer], strict=True):
-            new = own.copy()
-            for group in range(self.groups):
-                for token in range(own.shape[1]):
-                    if (scope != "head" or group == self.groups // 2) and (scope != "block" or block[0] <= token < block[1]):
-                        new[group, token] = own[group, token] * (1 - size) + other[group, token] * size
-            mixed.append(new)
-        cache[layer] = mixed
-        return self.run(self.clean["states"][layer - 1] if layer else self.suffix, cache, layer)
+        for scope, state, size in faults:
+            other = loud[layer, which] if state == "noise" else self.foreign[layer][which]
+            mixed.append(np.where(hit[scope], own * (1 - size) + other * size, own))
+        return np.concatenate(mixed, axis=3)
+
+
+@cache
+def _place(position: int, at: int, width: int) -> float:
+    angle = position / 10000.0 ** (at // 2 * 2 / width)
+    return math.cos(angle) if at % 2 else math.sin(angle)
 
 
 def _normal(x: Matrix) -> Matrix:
-    return np.asarray(x / np.sqrt(np.einsum("md,md->m", x, x) / x.shape[1] + 1e-6)[:, None])
+    return np.asarray(x / np.sqrt(np.einsum("dtb,dtb->tb", x, x, optimize=False) / len(x) + 1e-6))
 
 
-def _times(x: Matrix, w: Matrix) -> Matrix:
-    return np.asarray(np.einsum("md,df->mf", x, w, optimize=False))
+def _times(w: Matrix, x: Matrix) -> Matrix:
+    done: Matrix = np.einsum("fd,dm->fm", w, x.reshape(len(x), -1), optimize=False)
+    return done.reshape(-1, *x.shape[1:])
 
 
-def _length(x: Any) -> float:
-    return math.sqrt(math.fsum((np.asarray(x).ravel() ** 2).tolist()))
+def _attend(q: Matrix, k: Matrix, v: Matrix) -> tuple[Matrix, Matrix]:
+    """Outputs as q (group, member, width, token, sequence) and summed entropies (token, sequence). K and V (group, width, key, sequence)
+    end with the queries' own. Some tokens at a time, so that what is between fits in a processor's cache."""
+    tokens, sequences = q.shape[3:]
+    step = max(1, 32 // sequences)
+    q = q / math.sqrt(q.shape[2])
+    if sequences < step:  # few sequences: the longer axis is the inner one
+        q = np.ascontiguousarray(q.swapaxes(3, 4)).swapaxes(3, 4)
+    done, entropy = np.empty_like(q), np.empty((tokens, sequences))
+    for start in range(0, tokens, step):
+        part = q[:, :, :, start : start + step]
+        keys = k.shape[2] - tokens + start + part.shape[3]
+        scores = np.einsum("gretb,genb->grntb", part, k[:, :, :keys], optimize=False)
+        for at in range(part.shape[3] - 1):
+            scores[:, :, keys - part.shape[3] + at + 1 :, at] = _NEVER
+        scores -= scores.max(axis=2, keepdims=True)
+        weights = np.exp(scores)
+        total = weights.sum(axis=2)
+        done[:, :, :, start : start + step] = np.einsum("grntb,genb->gretb", weights, v[:, :, :keys], optimize=False) / total[:, :, None]
+        # -sum p log p of p = weight / total
+        spread = np.einsum("grntb,grntb->grtb", weights, scores, optimize=False) / total
+        entropy[start : start + step] = (np.log(total) - spread).sum(axis=(0, 1))
+    return done, entropy
 
 
-def _model(study: Study, models: dict[Any, _Model], *key: Any) -> _Model:
-    if key not in models:
-        models[key] = _Model(study.settings["model"], *key)
-    return models[key]
+def _lengths(x: Matrix) -> Matrix:
+    """The length of each sequence's (width, token) part."""
+    return np.asarray(np.sqrt(np.einsum("dtb,dtb->b", x, x, optimize=False)))
 
 
-def _heads(study: Study, models: dict[Any, _Model]) -> Iterator[Derived]:
+class _Models:
+    """What the chosen rows ask of each model; all its faults are followed side by side when the first row asks."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._cases: dict[str, list[tuple[int, dict[str, Any], Key, Fault]]] = {}
+        self._faults: dict[Key, dict[Fault, None]] = {}
+        self._probed: set[Key] = set()
+        self._known: dict[Key, dict[str, Any]] = {}
+        blocks = {"heads": study.settings["heads"]["depth"]}
+        blocks |= {f"{kind}_{depth}": depth for depth in _DEPTHS for kind in ("trace", "probes")}
+        for block, depth in blocks.items():
+            rows, cases = study.rows(block), self._cases.setdefault(block, [])
+            for r in study.chosen(block):
+                row = rows[r]
+                key = row["seed"], depth, row.get("kv_heads", study.settings["probes"]["kv_heads"]), row["weights"]
+                fault = row.get("scope", "head" if block == "heads" else "block"), row.get("state", "foreign"), row.get("size", 1.0)
+                cases.append((r, row, key, fault))
+                self._faults.setdefault(key, {})[fault] = None
+                if block.startswith("probes"):
+                    self._probed.add(key)
+
+    def of(self, block: str) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
+        """Number and factors of each chosen row, and what its fault does in its model."""
+        for r, row, key, fault in self._cases[block]:
+            if key not in self._known:
+                self._known[key] = _follow(self._study, key, list(self._faults[key]), key in self._probed)
+            yield r, row, {name: value[fault] if isinstance(value, dict) else value for name, value in self._known[key].items()}
+
+
+def _follow(study: Study, key: Key, faults: list[Fault], probed: bool) -> dict[str, Any]:
+    """`norms` and `cache_bytes` of the clean model; of each fault `error` (faulty layer, layer), `heads` (faulty layer, layers later, head)
+    and, where probed, `exact`, `noisy` and `zscore`, shaped as `error`."""
+    s, (seed, depth, groups, _) = study.settings, key
+    model = _Model(s["model"], *key)
+    loud = None
+    if probed:
+        shape = depth, 2, groups, s["model"]["prefix"], model.width // model.heads
+        loud = np.random.default_rng([5, seed, depth]).standard_normal(shape).swapaxes(3, 4)[..., None] * s["probes"]["noise_size"]
+    steps = model.polluted(faults, s["trace"]["block"], loud)
+
+    def table(values: list[Matrix], clean: Any) -> Matrix:
+        """Values of each layer's sequences as (fault, faulty layer, layer); clean: what stands before the faulty layer."""
+        filled = np.tile(clean, (len(faults), depth, 1))
+        for at, value in enumerate(values):
+            filled[:, : at + 1, at] = value.reshape(at + 1, -1).T
+        return filled
+
+    clean = [step.state for step in model.clean]
+    norms = np.concatenate([_lengths(state) for state in clean])
+    heads = np.zeros((len(faults), depth - 1, 2, model.heads))
+    for at, (step, own) in enumerate(zip(steps, model.clean, strict=True)):
+        change = step.heads - own.heads
+        moved = np.sqrt(np.einsum("gretb,gretb->grb", change, change, optimize=False)).reshape(model.heads, at + 1, -1)
+        for later in range(min(at + 1, 2)):
+            if at - later < depth - 1:
+                heads[:, at - later, later] = moved[:, at - later].T
+    found = {"heads": heads, "error": table([_lengths(step.state - own) for step, own in zip(steps, clean, strict=True)], np.zeros(depth))}
+    if probed:
+        drift = np.random.default_rng([4, seed, depth]).standard_normal((depth, *clean[0].shape[1::-1]))
+        noisy = [own + own * s["probes"]["reference_noise"] * part.T[..., None] for own, part in zip(clean, drift, strict=True)]
+        sizes = np.concatenate([_lengths(state) for state in noisy])
+        before = np.concatenate([_lengths(own - state) for own, state in zip(clean, noisy, strict=True)])
+        mean, spread = _usual(study, model, seed)
+        far = [[(np.abs(step.look() - mean[at]) / spread[at]).max(axis=1) for at, step in enumerate(run)] for run in (steps, model.clean)]
+        found["exact"] = found["error"] / norms
+        found["noisy"] = table([_lengths(step.state - state) for step, state in zip(steps, noisy, strict=True)], before) / sizes
+        found["zscore"] = table(far[0], np.concatenate(far[1]))
+    cache_bytes = sum(8 * part.size for layer in model.cache for part in layer)
+    return {"norms": norms, "cache_bytes": cache_bytes} | {name: dict(zip(faults, part, strict=True)) for name, part in found.items()}
+
+
+def _usual(study: Study, model: _Model, seed: int) -> tuple[Matrix, Matrix]:
+    """Mean and spread over clean requests of what is looked at, each (layer, 3)."""
+    s, rng = study.settings["model"], np.random.default_rng([3, seed])
+    drawn = [
+        [rng.integers(0, s["vocabulary"], s[name]) for name in ("prefix", "suffix")] for _ in range(study.settings["probes"]["population"])
+    ]
+    steps = model.run(model.embed([[*prefix, *suffix] for prefix, suffix in drawn]))
+    looks = np.array([step.of(slice(model.start, None)).look() for step in steps])
+    return looks.mean(axis=1), looks.std(axis=1, ddof=1)
+
+
+def _heads(study: Study, models: _Models) -> Iterator[Derived]:
     depth, count = study.settings["heads"]["depth"], study.settings["model"]["heads"]
-    factors = study.rows("heads")
-    for r in study.chosen("heads"):
-        row = factors[r]
-        model = _model(study, models, row["seed"], depth, row["kv_heads"], row["weights"])
-        error = np.zeros((depth - 1, 2, count))
-        for layer in range(depth - 1):
-            done = model.polluted(layer, "head", [0, 0])["heads"]
-            for later in range(2):
-                for head in range(count):
-                    error[layer, later, head] = _length(done[later][head] - model.clean["heads"][layer + later][head])
+    for r, row, done in models.of("heads"):
         stored = study.decoded("heads", "head_error", [r])[0]
         group = range(row["kv_heads"] // 2 * count // row["kv_heads"], (row["kv_heads"] // 2 + 1) * count // row["kv_heads"])
         outside = [stored[layer, 0, head] for layer in range(depth - 1) for head in range(count) if head not in group]
@@ -158,28 +286,19 @@ def _heads(study: Study, models: dict[Any, _Model]) -> Iterator[Derived]:
         yield Derived(
             "heads",
             [r],
-            {"head_error": error[None]},
+            {"head_error": done["heads"][None]},
             counts={
                 "heads_touched": [max(touched[0])],
                 "heads_touched_next": [min(touched[1])],
-                "cache_bytes": [sum(8 * part.size for layer_cache in model.cache for part in layer_cache)],
+                "cache_bytes": [done["cache_bytes"]],
             },
             own={"outside_error": [float(max(outside, default=0.0))], "inside_least": [float(min(inside))]},
         )
 
 
-def _trace(study: Study, models: dict[Any, _Model], depth: int) -> Iterator[Derived]:
+def _trace(study: Study, models: _Models, depth: int) -> Iterator[Derived]:
     name = f"trace_{depth}"
-    factors = study.rows(name)
-    for r in study.chosen(name):
-        row = factors[r]
-        model = _model(study, models, row["seed"], depth, row["kv_heads"], row["weights"])
-        error = np.zeros((depth, depth))
-        for layer in range(depth):
-            done = model.polluted(layer, row["scope"], study.settings["trace"]["block"])["states"]
-            for at, state in enumerate(done, layer):
-                error[layer, at] = _length(state - model.clean["states"][at])
-        norms = np.array([_length(state) for state in model.clean["states"]])
+    for r, _, done in models.of(name):
         stored, size = study.decoded(name, "error", [r])[0], study.decoded(name, "clean_norm", [r])[0]
         counts = {"pairs": 0, "growing": 0, "growing_relative": 0, "traces": depth - 1, "monotone": 0, "worst_layer": 0, "probes_seeing": 0}
         for layer in range(depth):
@@ -194,68 +313,28 @@ def _trace(study: Study, models: dict[Any, _Model], depth: int) -> Iterator[Deri
         yield Derived(
             name,
             [r],
-            {"error": error[None], "clean_norm": norms[None]},
+            {"error": done["error"][None], "clean_norm": done["norms"][None]},
             {"worst_is_early": [2 * counts["worst_layer"] < depth]},
             {key: [value] for key, value in counts.items()},
         )
 
 
-def _example(study: Study, models: dict[Any, _Model]) -> Iterator[Derived]:
+def _example(study: Study) -> Iterator[Derived]:
     s = study.settings["example"]
     factors = study.rows("example")
     for r in study.chosen("example"):
-        model = _model(study, models, factors[r]["seed"], s["depth"], s["kv_heads"], "random")
-        clean = model.clean["states"]
-        runs = [clean[:layer] + model.polluted(layer, "block", study.settings["trace"]["block"])["states"] for layer in range(s["depth"])]
-        yield Derived("example", [r], {"clean": np.array(clean)[None], "polluted": np.array(runs)[None]})
+        model = _Model(study.settings["model"], factors[r]["seed"], s["depth"], s["kv_heads"], "random")
+        clean = np.array([step.state[:, :, 0].T for step in model.clean])
+        runs = np.repeat(clean[None], s["depth"], axis=0)
+        for at, step in enumerate(model.polluted([("block", "foreign", 1.0)], study.settings["trace"]["block"], None)):
+            runs[: at + 1, at] = step.state.T
+        yield Derived("example", [r], {"clean": clean[None], "polluted": runs[None]})
 
 
-def _look(done: dict[str, Any]) -> list[list[float]]:
-    return [
-        [math.log(_length(branch)), math.log(_length(state)), entropy]
-        for branch, state, entropy in zip(done["branch"], done["states"], done["entropy"], strict=True)
-    ]
-
-
-def _usual(study: Study, model: _Model, seed: int) -> tuple[Any, Any]:
-    s, rng = study.settings["model"], np.random.default_rng([3, seed])
-    looks = []
-    for _ in range(study.settings["probes"]["population"]):
-        prefix = rng.integers(0, s["vocabulary"], s["prefix"])
-        suffix = rng.integers(0, s["vocabulary"], s["suffix"])
-        looks.append(_look(model.run(model.embed(suffix, s["prefix"]), model.run(model.embed(prefix), model.empty)["cache"])))
-    table = np.array(looks)
-    mean = np.array([[math.fsum(table[:, i, j]) / len(table) for j in range(3)] for i in range(table.shape[1])])
-    spread = np.array(
-        [[math.sqrt(math.fsum((table[:, i, j] - mean[i, j]) ** 2) / (len(table) - 1)) for j in range(3)] for i in range(table.shape[1])]
-    )
-    return mean, spread
-
-
-def _probes(study: Study, models: dict[Any, _Model], depth: int) -> Iterator[Derived]:
+def _probes(study: Study, models: _Models, depth: int) -> Iterator[Derived]:
     s, name = study.settings["probes"], f"probes_{depth}"
-    factors = study.rows(name)
-    usual: dict[Any, tuple[Any, Any]] = {}
-    for r in study.chosen(name):
-        row = factors[r]
-        key = row["seed"], row["weights"]
-        model = _model(study, models, row["seed"], depth, s["kv_heads"], row["weights"])
-        if key not in usual:
-            usual[key] = _usual(study, model, row["seed"])
-        mean, spread = usual[key]
-        loud = np.random.default_rng([5, row["seed"], depth]).standard_normal((depth, 2, *model.cache[0][0].shape))
-        clean = model.clean["states"]
-        noise = np.random.default_rng([4, row["seed"], depth]).standard_normal((depth, *clean[0].shape))
-        reference = [state + state * s["reference_noise"] * drift for state, drift in zip(clean, noise, strict=True)]
-        arrays = {kind: np.zeros((depth, depth)) for kind in ("exact", "noisy", "zscore")}
-        for layer in range(depth):
-            instead = list(loud[layer] * s["noise_size"]) if row["state"] == "noise" else None
-            done = model.polluted(layer, "block", study.settings["trace"]["block"], row["size"], instead)
-            looks = _look(model.clean)[:layer] + _look(done)
-            for at, state in enumerate(clean[:layer] + done["states"]):
-                arrays["exact"][layer, at] = _length(state - clean[at]) / _length(clean[at])
-                arrays["noisy"][layer, at] = _length(state - reference[at]) / _length(reference[at])
-                arrays["zscore"][layer, at] = max(abs(x - m) / d for x, m, d in zip(looks[at], mean[at], spread[at], strict=True))
+    for r, _, done in models.of(name):
+        arrays = {kind: done[kind] for kind in ("exact", "noisy", "zscore")}
         stored = {kind: study.decoded(name, kind, [r])[0] for kind in arrays}
         above = {"exact": 0.0, "noisy": s["reference_threshold"]}
         right = {
