@@ -1,12 +1,14 @@
 """One style for all figures and a deterministic way to save them.
 
 Colours mean the same everywhere: reference, correct, faulty, control. Each pairs with a marker and a line style, so that
-a figure reads in black and white too.
+a figure reads in black and white too. What has none of these meanings takes colours of MORE, ordered values `shades`. A figure is
+one journal column wide, so that it reads there and on a phone; panels stand one above the other.
 """
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,14 +28,15 @@ from labcore.sealed import Sealed
 # Okabe and Ito's palette: apart from each other in colour-blind eyes, and in grey by lightness.
 COLOUR = {"reference": "#000000", "correct": "#0072B2", "faulty": "#D55E00", "control": "#999999"}
 MORE = ["#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442"]
+GUIDE = "#555555"  # thin lines and notes that are no data
 MARKER = {"reference": "s", "correct": "o", "faulty": "X", "control": "^"}
 LINE = {"reference": "-", "correct": "-", "faulty": "--", "control": ":"}
 COLUMN_WIDTH = 3.5  # inches, one column of a journal
-PAGE_WIDTH = 7.2
 
 STYLE: dict[Any, Any] = {
-    "font.size": 8.0,
-    "axes.titlesize": 9.0,
+    "font.size": 7.0,
+    "axes.titlesize": 7.5,
+    "figure.titlesize": 9.0,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -41,7 +44,8 @@ STYLE: dict[Any, Any] = {
     "grid.alpha": 0.25,
     "grid.linewidth": 0.5,
     "legend.frameon": False,
-    "legend.fontsize": 7.0,
+    "legend.fontsize": 6.5,
+    "legend.title_fontsize": 6.5,
     "lines.markersize": 4.0,
     "figure.dpi": 100,
     "savefig.dpi": 200,
@@ -50,6 +54,17 @@ STYLE: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
     "image.cmap": "cividis",
 }
+
+
+def panels(*heights: float, **options: Any) -> tuple[Figure, list[Any]]:
+    """A figure one column wide and its panels from top to bottom; heights in inches, labels included (the headline takes from all)."""
+    figure, axes = plt.subplots(len(heights), 1, figsize=(COLUMN_WIDTH, sum(heights)), height_ratios=heights, squeeze=False, **options)
+    return figure, list(axes[:, 0])
+
+
+def headline(figure: Figure, finding: str) -> None:
+    """What the figure shows, as a sentence above it. It also goes into the files, for readers who cannot see the picture."""
+    figure.suptitle("\n".join(textwrap.wrap(finding, 50)), x=0.01, ha="left")
 
 
 def shades(count: int) -> list[str]:
@@ -91,8 +106,8 @@ def zero_log_axis(axis: Any, values: list[float], floor: float = 1e-17) -> None:
     decades = math.log10(top * 5 / floor)
     axis.set_ylim(floor / 10 ** (decades / 9), top * 5)  # room for the line's label below it
     axis.yaxis.set_major_formatter(AboveZeroLine(floor))
-    axis.axhline(floor, color="#999999", linewidth=0.6, zorder=0)
-    look = {"ha": "right", "va": "top", "fontsize": 6, "color": "#555555"}
+    axis.axhline(floor, color=GUIDE, linewidth=0.6, zorder=0)
+    look = {"ha": "right", "va": "top", "fontsize": 6, "color": GUIDE}
     axis.annotate("exactly 0", (1.0, floor), (0, -3), ("axes fraction", "data"), "offset points", **look)
 
 
@@ -101,22 +116,30 @@ def with_zero(values: list[float], floor: float = 1e-17) -> list[float]:
     return [floor if v == 0 else v for v in values]
 
 
-def draw(run: Path, experiment_folder: Path) -> list[Path]:
-    """Draw all figures of a run into `<run>/figures/`, svg and png; returns the paths, sorted.
+def drawn(run: Path, experiment_folder: Path) -> dict[str, Figure]:
+    """All figures of a run, by name, their layout worked out once: a second drawing would move the axes a little.
 
-    experiment_folder holds figure.py with `draw(run: Sealed) -> dict[str, Figure]`.
+    experiment_folder holds figure.py with `draw(run: Sealed) -> dict[str, Figure]`. To be called, and saved, inside `style()`.
     """
-    module = load(experiment_folder / "figure.py")
+    figures: dict[str, Figure] = load(experiment_folder / "figure.py").draw(Sealed(run))
+    for figure in figures.values():
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    return figures
+
+
+def draw(run: Path, experiment_folder: Path) -> list[Path]:
+    """Draw all figures of a run into `<run>/figures/`, svg and png; returns the paths, sorted."""
     folder = run / "figures"
     folder.mkdir(exist_ok=True)
     paths = []
     with style():
-        figures: dict[str, Figure] = module.draw(Sealed(run))
-        for name, figure in sorted(figures.items()):
+        for name, figure in sorted(drawn(run, experiment_folder).items()):
+            said = " ".join(figure.get_suptitle().split())
             for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
                 path = folder / f"{name}.{kind}"
                 part = path.with_suffix(f".{kind}.part")
-                figure.savefig(part, format=kind, metadata=metadata)
+                figure.savefig(part, format=kind, metadata={**metadata, "Title": said})
                 part.replace(path)
                 paths.append(path)
             plt.close(figure)

@@ -53,19 +53,19 @@ def batches(protocol: Protocol) -> Iterator[Batch]:
 
 FIGURE = '''"""FILL: what the figure shows."""
 
-import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from labcore.figures import COLOUR, COLUMN_WIDTH
+from labcore.figures import COLOUR, headline, panels
 from labcore.sealed import Sealed
 
 
 def draw(run: Sealed) -> dict[str, Figure]:
     """Error of every case."""
     table = run.table("main")
-    figure, axis = plt.subplots(figsize=(COLUMN_WIDTH, 2.2))
+    figure, (axis,) = panels(2.4)
     axis.plot(table["row"], table["error"], "o", color=COLOUR["correct"])
-    axis.set(title="FILL: the finding", xlabel="case", ylabel="largest error (1)")
+    axis.set(xlabel="case", ylabel="largest error (1)")
+    headline(figure, "FILL: the finding")
     return {"error": figure}
 '''
 
@@ -76,6 +76,10 @@ FILL: the question.
 ## Method
 
 ## Control
+
+## What was left open, and how it was fixed
+
+## Changed after a first look
 
 ## How to read the figures
 

@@ -1,10 +1,9 @@
 """Errors of each comparison, work against length, and what a trained network says when its positions are reset."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from labcore.figures import COLOUR, COLUMN_WIDTH, LINE, MARKER, with_zero, zero_log_axis
+from labcore.figures import COLOUR, GUIDE, MARKER, MORE, headline, panels, with_zero, zero_log_axis
 from labcore.sealed import Sealed
 
 COMPARISONS = {
@@ -29,41 +28,41 @@ def draw(run: Sealed) -> dict[str, Figure]:
 def errors(run: Sealed) -> Figure:
     """Every metric of the published block."""
     table = run.table("published")
-    figure, axis = plt.subplots(figsize=(COLUMN_WIDTH, 3.2))
+    figure, (axis,) = panels(3.3)
     zero_log_axis(axis, [value for name in COMPARISONS for value in table[name]])
     for place, (name, (_, kind)) in enumerate(COMPARISONS.items()):
         values = np.array(table[name])
         spread = np.linspace(-0.2, 0.2, len(values)) if len(values) <= 31 else np.zeros(len(values))
         axis.plot(place + spread, with_zero(list(values)), MARKER[kind], color=COLOUR[kind], rasterized=len(values) > 31)
-    axis.axhline(run.protocol.tolerance, color="black", linewidth=0.6, linestyle=":")
+    axis.axhline(run.protocol.tolerance, color=GUIDE, linewidth=0.6, linestyle=":")
     axis.annotate(
-        "tolerance", (1.0, run.protocol.tolerance), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=6, color="#555555"
+        "tolerance", (1.0, run.protocol.tolerance), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=6, color=GUIDE
     )
     axis.set_xticks(range(len(COMPARISONS)), [label for label, _ in COMPARISONS.values()], rotation=60, ha="right", fontsize=6)
     axis.grid(axis="x", visible=False)
     axis.set_ylabel("largest difference (1)")
     right = max(max(table[name]) for name, (_, kind) in COMPARISONS.items() if kind == "correct")
     wrong = min(min(table[name]) for name, (_, kind) in COMPARISONS.items() if kind == "faulty")
-    axis.set_title(f"Cached and full passes agree to {right:.1g};\na wrong mask or position errs by {wrong:.1g} or more", fontsize=8)
+    headline(figure, f"Cached and full passes agree to {right:.1g}; a wrong mask or position errs by {wrong:.1g} or more")
     return figure
 
 
 def cost(run: Sealed) -> Figure:
     """Rows and score cells against length."""
     table, counts, lengths = run.table("scaling"), run.array("scaling", "count"), run.protocol.settings["lengths"]
-    figure, axis = plt.subplots(figsize=(COLUMN_WIDTH, 2.8))
+    figure, (axis,) = panels(3.0)
     for row, (way, work) in enumerate(zip(table["way"], table["work"], strict=True)):
-        kind, marker = ("faulty", "o") if way == "every-prefix" else ("correct", "s")
-        fill = COLOUR[kind] if work == "score-elements" else "white"
-        label = f"{'every prefix anew' if kind == 'faulty' else 'with a cache'}, {work.replace('-', ' ')}: n^{table['exponent'][row]:.2f}"
-        axis.loglog(lengths, counts[row], marker=marker, linestyle=LINE[kind], color=COLOUR[kind], mfc=fill, linewidth=1, label=label)
+        name, colour, look = ("every prefix anew", MORE[1], "o--") if way == "every-prefix" else ("with a cache", MORE[0], "s-")
+        fill = colour if work == "score-elements" else "white"
+        label = f"{name}, {work.replace('-', ' ')}: n^{table['exponent'][row]:.2f}"
+        axis.loglog(lengths, counts[row], look, color=colour, mfc=fill, linewidth=1, label=label)
     axis.set_xticks(lengths, [str(n) for n in lengths])
     axis.set_xticks([], minor=True)
     axis.set_xlabel("tokens decoded")
     axis.set_ylabel("work (rows, cells)")
     axis.set_ylim(top=counts.max() * 300)
-    axis.legend(loc="upper left", fontsize=6)
-    axis.set_title("Without a cache rows grow with the square,\nscore cells with the cube of the length", fontsize=8)
+    axis.legend(loc="upper left")
+    headline(figure, "Without a cache rows grow with the square, score cells with the cube of the length")
     return figure
 
 
@@ -71,7 +70,7 @@ def reset(run: Sealed) -> Figure:
     """Ids said by the first trained network behind some words."""
     table, words, said = run.table("generation"), run.array("generation", "words"), run.array("generation", "generated")
     first = run.protocol.values("network")[0]
-    figure, axes = plt.subplots(2, 1, figsize=(COLUMN_WIDTH, 3.4), sharex=True)
+    figure, axes = panels(1.8, 1.7, sharex=True)
     names = {"true-positions": "true positions", "reset-to-0": "reset to 0"}
     image = None
     for axis, (rule, name) in zip(axes, names.items(), strict=True):
@@ -82,8 +81,9 @@ def reset(run: Sealed) -> Figure:
         axis.grid(visible=False)
         axis.set_yticks([])
         axis.set_ylabel("word")
-        axis.set_title(f"{name}: {table['right_share'][row]:.0%} right, {table['loop_share'][row]:.0%} end in a loop", fontsize=7)
+        axis.set_title(f"{name}: {table['right_share'][row]:.0%} right, {table['loop_share'][row]:.0%} end in a loop")
+    axes[1].set_xticks(range(0, 20, 5))
     axes[1].set_xlabel("token (left of the line: given)")
     figure.colorbar(image, ax=axes, label="id", aspect=30)
-    figure.suptitle("Inputs reset to position 0 turn recall into loops", fontsize=8, x=0.02, ha="left")
+    headline(figure, "Inputs reset to position 0 turn recall into loops")
     return figure

@@ -1,13 +1,12 @@
 """Errors of blind and of guarded reuse, and what each component of the key prevents."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from labcore.figures import COLOUR, COLUMN_WIDTH, PAGE_WIDTH, with_zero, zero_log_axis
+from labcore.figures import COLOUR, headline, panels, with_zero, zero_log_axis
 from labcore.sealed import Sealed
 
 FEW = 31  # above that many seeds the figure shows spreads
@@ -23,7 +22,7 @@ def errors(run: Sealed) -> Figure:
     table = {name: np.array(values) for name, values in run.table("published").items()}
     conditions = run.protocol.values("condition")
     seeds = len(run.protocol.seeds)
-    figure, axis = plt.subplots(figsize=(COLUMN_WIDTH, 3.2))
+    figure, (axis,) = panels(3.2)
     zero_log_axis(axis, [*table["unchecked_error"], *table["guarded_error"]])
     for place, condition in enumerate(conditions):
         here = table["condition"] == condition
@@ -45,7 +44,7 @@ def errors(run: Sealed) -> Figure:
     axis.set_xlim(-0.6, len(conditions) + 0.5)  # room for the zero line's label
     axis.grid(axis="x", visible=False)
     axis.set_ylabel("largest error of a suffix state (1)")
-    axis.set_title(title(table), fontsize=7.5)
+    headline(figure, title(table))
     marks = [
         Line2D([], [], linestyle="", marker="x", color=COLOUR["faulty"], label="unchecked"),
         Line2D([], [], linestyle="", marker="o", color=COLOUR["correct"], label="guarded: continued"),
@@ -59,9 +58,8 @@ def title(table: dict[str, np.ndarray]) -> str:
     """The finding, from the numbers."""
     stale = table["unchecked_error"][np.isin(table["condition"], ["edited-prefix", "different-weights", "different-window"])]
     scope = table["unchecked_error"][table["condition"] == "different-scope"]
-    first = f"Stale caches err by {stale.min():.1g} to {stale.max():.1g},"
-    second = f"the keyed store by {table['guarded_error'].max():.1g}; another scope errs by {scope.max():.1g}"
-    return f"{first}\n{second}\nand is refused all the same"
+    first = f"Stale caches err by {stale.min():.2g} to {stale.max():.2g}, the keyed store by {table['guarded_error'].max():.1g}"
+    return f"{first}; another scope errs by {scope.max():.1g} and is refused all the same"
 
 
 def key(run: Sealed) -> Figure:
@@ -74,13 +72,13 @@ def key(run: Sealed) -> Figure:
         wrong = error[network, probe] > run.protocol.tolerance or probe == "different-scope"
         cell = components.index(component), probes.index(probe)
         grid[cell] = max(grid[cell], reused * (1 + wrong))
-    figure, axis = plt.subplots(figsize=(PAGE_WIDTH, 3.4))
+    figure, (axis,) = panels(3.7)
     shades = ["#ffffff", "#c6dbef", COLOUR["faulty"]]
     axis.imshow(grid, cmap=ListedColormap(shades), vmin=0, vmax=2, aspect="auto")
     for row, column in zip(*np.nonzero(grid == 2), strict=True):
-        axis.text(column, row, "x", ha="center", va="center", fontsize=8)
-    axis.set_xticks(np.arange(len(probes)), probes, rotation=35, ha="right", fontsize=7)
-    axis.set_yticks(np.arange(len(components)), [("whole key" if c == "nothing" else c) for c in components], fontsize=7)
+        axis.text(column, row, "x", ha="center", va="center")
+    axis.set_xticks(np.arange(len(probes)), probes, rotation=90)
+    axis.set_yticks(np.arange(len(components)), [("whole key" if c == "nothing" else c) for c in components])
     axis.set_xticks(np.arange(len(probes) + 1) - 0.5, minor=True)
     axis.set_yticks(np.arange(len(components) + 1) - 0.5, minor=True)
     axis.grid(visible=False, which="major")
@@ -89,11 +87,8 @@ def key(run: Sealed) -> Figure:
     axis.set_xlabel("what the continuing request changed")
     axis.set_ylabel("left out of the key")
     needed = int((grid[1:] == 2).any(axis=1).sum())
-    axis.set_title(f"{needed} of {len(components) - 1} components each prevent a wrong reuse; the whole key lets none through")
+    headline(figure, f"{needed} of {len(components) - 1} components each prevent a wrong reuse; the whole key lets none through")
     names = ["recomputed", "continued, rightly", "continued, wrongly"]
-    axis.legend(
-        handles=[Patch(facecolor=c, edgecolor="#999999", label=n) for c, n in zip(shades, names, strict=True)],
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-    )
+    patches = [Patch(facecolor=c, edgecolor="#999999", label=n) for c, n in zip(shades, names, strict=True)]
+    figure.legend(handles=patches, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.2)
     return figure

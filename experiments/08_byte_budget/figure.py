@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from labcore.figures import COLOUR, MARKER, MORE, PAGE_WIDTH, shades
+from labcore.figures import COLOUR, COLUMN_WIDTH, GUIDE, MARKER, MORE, headline, panels, shades
 from labcore.sealed import Sealed
 
 
@@ -15,57 +17,31 @@ def draw(run: Sealed) -> dict[str, Figure]:
 
 
 def budget(run: Sealed) -> Figure:
-    """Rows recomputed and bytes resident, request by request, for the first seed (counts are the same for all)."""
+    """Rows recomputed, request by request, for the first seed (counts are the same for all)."""
     table = run.table("published")
     budgets, traces = run.protocol.values("budget"), run.protocol.values("trace")
-    figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.4), sharey=True)
+    figure, axes = plt.subplots(1, 3, figsize=(COLUMN_WIDTH, 2.6), sharey=True)
     for axis, trace in zip(axes, traces, strict=True):
         for size, line, marker, colour in zip(budgets, (":", "--", "-"), "^so", shades(len(budgets)), strict=True):
             rows = [
                 i for i, (s, b, t) in enumerate(zip(table["seed"], table["budget"], table["trace"], strict=True))
                 if s == run.protocol.seeds[0] and b == size and t == trace
             ]  # fmt: skip
-            axis.plot(
-                [table["index"][i] for i in rows],
-                [table["projected_rows"][i] for i in rows],
-                line,
-                marker=marker,
-                color=colour,
-                label=f"{size} B",
-            )
-        axis.set_title(trace)
-        axis.set_xlabel("request")
+            at, cost = ([table[column][i] for i in rows] for column in ("index", "projected_rows"))
+            axis.plot(at, cost, line, marker=marker, markersize=3, linewidth=1, color=colour, label=f"{size} bytes")
+        axis.set_title(trace.replace("-", "\n"))
         axis.set_ylim(0, 80)
-        axis.set_xticks(range(0, 12, 2))
+        axis.set_xticks(range(0, 12, 5))
     axes[0].set_ylabel("projected rows")
-    axes[2].legend(loc="center right", title="budget", bbox_to_anchor=(1.0, 0.6))
-    figure.suptitle(
-        "A budget just below what the trace cycles through gives LRU no hit at all; just above, every hit", fontsize=9, x=0.01, ha="left"
-    )
+    axes[1].set_xlabel("request")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, columnspacing=1.2)
+    headline(figure, "LRU that cannot hold all prefixes of a cycle hits none of them; with room for all it hits every time")
     return figure
 
 
 def policies(run: Sealed) -> Figure:
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.7), width_ratios=[1.25, 0.8, 1.15])
-    table = run.table("policies")
-    comeback = run.protocol.values("comeback")
-    shown = {"fifo": ("v", MORE[1]), "lru": ("o", COLOUR["correct"]), "lfu": ("X", MORE[0]), "belady": ("s", COLOUR["reference"])}
-    for policy, (marker, colour) in shown.items():
-        for size, line in zip(run.protocol.values("capacity"), ("--", "-"), strict=True):
-            rates = []
-            for share in comeback:
-                keep = [
-                    i for i in range(len(table["row"]))
-                    if table["policy"][i] == policy and table["comeback"][i] == share and table["capacity"][i] == size
-                ]  # fmt: skip
-                rates.append(sum(table["hit_blocks"][i] for i in keep) / sum(table["asked_blocks"][i] for i in keep))
-            left.plot(comeback, rates, line, marker=marker, color=colour, label=policy if line == "-" else None)
-    left.set_xlabel("share of returning requests")
-    left.set_ylabel("blocks hit / asked")
-    left.set_ylim(0.3, 1.15)
-    left.legend(loc="upper right", ncols=4, columnspacing=0.8, handlelength=1.2)
-    values = run.audit["claims"]["A09"]["values"]
-    left.set_title(f"LRU falls to {values['lru'] / values['best']:.2f} of the optimum,\nand is still the best online policy")
+    figure, (rates, live, orders) = panels(2.4, 1.9, 2.1)
+    hit_rates(rates, run)
 
     table = run.table("live")
     names = run.protocol.values("live_policy")
@@ -73,35 +49,58 @@ def policies(run: Sealed) -> Figure:
         lost = [n for n, policy in zip(table["lost_requests"], table["live_policy"], strict=True) if policy == name]
         role = "faulty" if name == "lru" else "correct"
         spread = place + np.linspace(-0.2, 0.2, len(lost))
-        middle.plot(spread, lost, MARKER[role], color=COLOUR[role], linestyle="none")
-    middle.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
-    middle.set_xlim(-0.5, len(names) - 0.5)
-    middle.set_ylabel("requests that lost a block")
-    middle.set_title("Recency alone takes\nblocks in use")
+        live.plot(lost, spread, MARKER[role], color=COLOUR[role], linestyle="none")
+    live.set_yticks(range(len(names)), [name.replace("_", "-aware ").replace("lru", "LRU") for name in names])
+    live.set_ylim(len(names) - 0.5, -0.5)
+    live.set_xlabel("requests that lost a block in use, of a run")
+    live.set_title("recency alone takes blocks in use")
 
     table = run.table("orders")
-    orders = run.protocol.values("eviction_order")
-    base = {
-        (s, k, c): n
-        for s, k, c, o, n in zip(
-            table["seed"], table["trial"], table["capacity"], table["eviction_order"], table["recomputed_blocks"], strict=True
-        )
-        if o == "count_age"
-    }
-    for place, order in enumerate(orders):
-        ratio = [
-            n / base[s, k, c]
-            for s, k, c, o, n in zip(
-                table["seed"], table["trial"], table["capacity"], table["eviction_order"], table["recomputed_blocks"], strict=True
-            )
-            if o == order
-        ]
-        claimed = order == "count_tick_small"
-        role = "faulty" if claimed else "correct"
-        right.plot(ratio, np.full(len(ratio), place), MARKER[role], color=COLOUR[role], linestyle="none")
-    right.axvline(1.0, color=COLOUR["control"], linewidth=0.8)
-    right.set_yticks(range(len(orders)), [order.replace("_", ", ") for order in orders])
-    right.invert_yaxis()
-    right.set_xlabel("recomputed blocks\n/ those of count, age")
-    right.set_title("Size as the last criterion (X)\nsaves no work")
+    names = run.protocol.values("eviction_order")
+    keys = list(zip(table["seed"], table["trial"], table["capacity"], strict=True))
+    rows = list(zip(keys, table["eviction_order"], table["recomputed_blocks"], strict=True))
+    base = {key: blocks for key, order, blocks in rows if order == "count_age"}
+    for place, name in enumerate(names):
+        ratio = [blocks / base[key] for key, order, blocks in rows if order == name]
+        marker, colour = ("D", MORE[1]) if name == "count_tick_small" else ("o", MORE[0])
+        orders.plot(ratio, np.full(len(ratio), place), marker, color=colour, linestyle="none", markersize=3)
+    orders.axvline(1.0, color=GUIDE, linewidth=0.6)
+    orders.set_yticks(range(len(names)), [name.replace("_", ", ") for name in names])
+    orders.invert_yaxis()
+    orders.set_xlabel("recomputed blocks / those of count, age")
+    orders.set_title("size as last criterion (diamonds): no gain")
+    values = hit_shares(run, 0.5)
+    best = max(values[name] for name in ("fifo", "lru", "lfu"))
+    said = "yet beats FIFO and LFU" if values["lru"] == best else "and is beaten by FIFO or LFU"
+    headline(figure, f"With half of the requests returning, LRU falls to {values['lru'] / values['belady']:.2f} of the optimum, {said}")
     return figure
+
+
+def hit_shares(run: Sealed, comeback: float, capacity: int | None = None) -> dict[str, float]:
+    """Policy -> blocks hit over blocks asked for, at one share of returning requests; at one capacity or over all."""
+    table = run.table("policies")
+    hit: dict[str, int] = {}
+    asked: dict[str, int] = {}
+    for policy, share, size, hits, blocks in zip(
+        *(table[name] for name in ("policy", "comeback", "capacity", "hit_blocks", "asked_blocks")), strict=True
+    ):
+        if share == comeback and capacity in (None, size):
+            hit[policy], asked[policy] = hit.get(policy, 0) + hits, asked.get(policy, 0) + blocks
+    return {policy: hit[policy] / asked[policy] for policy in hit}
+
+
+def hit_rates(axis: Any, run: Sealed) -> None:
+    comeback, capacities = run.protocol.values("comeback"), run.protocol.values("capacity")
+    looks = {"fifo": ("v", MORE[1]), "lru": ("o", MORE[2]), "lfu": ("X", MORE[0]), "belady": ("s", COLOUR["reference"])}
+    names = {"fifo": "FIFO", "lru": "LRU", "lfu": "LFU", "belady": "Belady (optimum)"}
+    for policy, (marker, colour) in looks.items():
+        for size, line in zip(capacities, ("--", "-"), strict=True):
+            shares = [hit_shares(run, share, size)[policy] for share in comeback]
+            label = names[policy] if line == "-" else None
+            axis.plot(comeback, shares, line, marker=marker, color=colour, linewidth=1, label=label)
+    axis.set_xlabel("share of returning requests")
+    axis.set_ylabel("blocks hit / asked for")
+    axis.set_ylim(0.3, 1.2)
+    axis.set_xticks(comeback)
+    axis.legend(loc="upper right", ncols=4, columnspacing=0.7, handlelength=1.2, handletextpad=0.4)
+    axis.set_title(f"memory of {capacities[-1]} blocks, dashed: {capacities[0]}")
