@@ -12,8 +12,12 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
+from bench.commands import ROOT
 from labcore.footprint import footprint
+from labcore.loading import load
 from labcore.matchers import make
+
+branching_tree = load(ROOT / "experiments" / "13_prefix_matching" / "experiment.py").branching_tree
 
 Ids = list[int]
 Lookup = Callable[[Any], int]
@@ -27,7 +31,7 @@ def measure(quick: bool) -> list[tuple[str, str]]:
         for length in (16, 256, 4096) if quick else (16, 64, 256, 1024, 4096, 16384):
             if branching**2 * length > 300_000:
                 continue
-            sequences = tree(length, branching)
+            sequences = branching_tree(length, branching)
             found = {name: build(kind, block, sequences) for name, (kind, block) in STRUCTURES.items() if name != "block_1"}
             base = footprint(found["trie"])
             for name, index in found.items():
@@ -38,22 +42,11 @@ def measure(quick: bool) -> list[tuple[str, str]]:
     for name, (kind, block) in STRUCTURES.items():
         took = []
         for length in (1024, 16384):
-            sequences = tree(length, 1)
+            sequences = branching_tree(length, 1)
             index = build(kind, block, sequences)
             took.append(1 / pace(lambda ids, index=index: index.longest("owner", ids), sequences, quick))
         lines.append((f"{name}: time of 16384 tokens / 16 x time of 1024", f"{took[1] / took[0] / 16:.2f}"))
     return lines + peers(quick)
-
-
-def tree(length: int, branching: int) -> list[Ids]:
-    """branching**2 sequences that part after a third and after two thirds."""
-    cut = [0, length // 3, 2 * length // 3, length]
-    result = []
-    for first in range(branching):
-        for second in range(branching):
-            marks = (0, 1 + first, 1 + branching + branching * first + second)
-            result.append([(31 * i + 1009 * mark) % 50021 for part, mark in enumerate(marks) for i in range(cut[part], cut[part + 1])])
-    return result
 
 
 def build(kind: str, block: int, sequences: list[Any]) -> Any:
@@ -89,7 +82,7 @@ def peers(quick: bool) -> list[tuple[str, str]]:
         ("SGLang RadixCache", "radix", 1, sglang_radix),
         ("vLLM block digests", "block_hash", 16, vllm_blocks),
     ):
-        sequences: list[Any] = tree(2048, 4)
+        sequences: list[Any] = branching_tree(2048, 4)
         if maker is sglang_radix:
             sequences = [array("q", ids) for ids in sequences]
         try:

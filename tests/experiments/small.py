@@ -47,6 +47,11 @@ def rules(outcome: Outcome) -> set[str]:
     return {str(item["rule"]) for item in outcome.document["findings"]} - {"S103", "S108", "V401", "V402"}
 
 
+def where(outcome: Outcome) -> set[str]:
+    """block/column or block/array of what was not derived again as it is stored."""
+    return {str(item["where"]).split("[")[0] for item in outcome.document["findings"] if item["rule"].startswith("R")}
+
+
 def tamper(monkeypatch: pytest.MonkeyPatch, change: Callable[[Batch], Batch]) -> None:
     """Let every experiment that runs from now on yield its batches changed: what an audit must then find."""
 

@@ -26,10 +26,6 @@ def made():
     return small.protocol(NAME, **FEW)
 
 
-def where(outcome):
-    return {item["where"].split("[")[0] for item in outcome.document["findings"] if item["rule"].startswith("R")}
-
-
 def test_small_run_is_derived_again(tmp_path, made):
     outcome = small.judged(tmp_path, made)
     assert small.rules(outcome) == set(), outcome.document["findings"][:3]
@@ -42,13 +38,13 @@ def test_holes_that_are_not_joined_are_found(tmp_path, made, monkeypatch):
         self.holes = sorted([*self.holes, (start, length)])
 
     monkeypatch.setattr(layouts.Contiguous, "leave", leave)
-    assert "memory/largest" in where(small.judged(tmp_path, made))
+    assert "memory/largest" in small.where(small.judged(tmp_path, made))
 
 
 def test_a_block_too_many_is_found(tmp_path, made, monkeypatch):
     right = layouts.Paged.grow
     monkeypatch.setattr(layouts.Paged, "grow", lambda self, request, tokens: right(self, request, tokens + 1))
-    assert "memory/reserved" in where(small.judged(tmp_path, made))
+    assert "memory/reserved" in small.where(small.judged(tmp_path, made))
 
 
 @pytest.mark.parametrize("size", [1, 3, 16, 128])

@@ -36,10 +36,6 @@ def made():
     return small.protocol(NAME, **FEW)
 
 
-def where(outcome):
-    return {item["where"].split("[")[0] for item in outcome.document["findings"] if item["rule"].startswith("R")}
-
-
 def test_small_run_is_derived_again(tmp_path, made):
     outcome = small.judged(tmp_path, made)
     assert small.rules(outcome) == set(), outcome.document["findings"][:3]
@@ -54,7 +50,7 @@ def test_a_pool_that_copies_too_little_is_found(tmp_path, made, monkeypatch):
             self.rows[new, 0] = self.rows[0, 0]
 
     monkeypatch.setattr(PagedPool, "_copy", wrong)
-    assert any(place.startswith("forks/") for place in where(small.judged(tmp_path, made)))
+    assert any(place.startswith("forks/") for place in small.where(small.judged(tmp_path, made)))
 
 
 def test_a_log_that_hides_a_free_is_found(tmp_path, made, monkeypatch):
@@ -65,14 +61,14 @@ def test_a_log_that_hides_a_free_is_found(tmp_path, made, monkeypatch):
             right(self, kind, request, block)
 
     monkeypatch.setattr(Lifetimes, "note", wrong)
-    assert "traces/events" in where(small.judged(tmp_path, made))
+    assert "traces/events" in small.where(small.judged(tmp_path, made))
 
 
 def test_a_scene_with_another_step_is_found(tmp_path, made, monkeypatch):
     scenario = races.SCENARIOS["release_split"]
     other = races.Scenario(races.SCENARIOS["release_locked"].build, True, scenario.about)
     monkeypatch.setitem(races.SCENARIOS, "release_split", other)
-    assert {"interleavings/flags", "races/never"} <= where(small.judged(tmp_path, made))
+    assert {"interleavings/flags", "races/never"} <= small.where(small.judged(tmp_path, made))
 
 
 def test_a_kinder_printed_class_is_found(tmp_path, made, monkeypatch):
@@ -84,4 +80,4 @@ def test_a_kinder_printed_class_is_found(tmp_path, made, monkeypatch):
         return mask
 
     monkeypatch.setattr(PrintedCache, "build_mask", kinder)
-    assert "printed/hidden_cells" in where(small.judged(tmp_path, made))
+    assert "printed/hidden_cells" in small.where(small.judged(tmp_path, made))
