@@ -6,11 +6,11 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
-from audit.masked import scores, weigh
 from audit.study import Array, Derived, Study
 
 NEAR = (1e-12, "softmax over at most 512 logits below 60 in binary64, and sums of its weights: below 1e-13 in any order")
@@ -53,12 +53,23 @@ def published(study: Study) -> Derived:
     return Derived("published", arrays={name: np.array([row]) for name, row in parts.items()})
 
 
-def disorder(row: Array) -> float:
-    """Entropy as ln Z minus the mean logit."""
-    high = float(row.max())
-    powers = np.exp(row - high)
-    total = math.fsum(powers.tolist())
-    return math.log(total) - math.fsum((powers * (row - high)).tolist()) / total
+def disorder(rows: Array) -> Array:
+    """Entropy of each row of logits [..., key] as ln Z minus the mean logit."""
+    below = rows - rows.max(axis=-1, keepdims=True)
+    powers = np.exp(below)
+    total = powers.sum(axis=-1)
+    return np.asarray(np.log(total) - (powers * below).sum(axis=-1) / total)
+
+
+def logits(q: Array, k: Array) -> Array:
+    """q.k / sqrt(width) of queries [query, width] and keys [key, width]: [query, key]."""
+    return np.asarray(np.einsum("qd,kd->qk", q, k) / math.sqrt(q.shape[1]))
+
+
+def softmax(rows: Array) -> Array:
+    """Weights of each row of logits [..., key]."""
+    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
 def entropies(study: Study) -> Iterator[Derived]:
@@ -68,9 +79,9 @@ def entropies(study: Study) -> Iterator[Derived]:
     for seed in study.seeds:
         rng = np.random.default_rng(seed)
         q, k = rng.normal(size=(s["samples"], s["width"])), rng.normal(size=(s["entropy_keys"], s["width"]))
-        raw = np.array([scores(query, k) for query in q])
+        raw = logits(q, k)
         for scale in study.protocol["factors"]["scale"]:
-            made = [[disorder(scale * row[:n]) for row in raw] for n in lengths]
+            made = [disorder(scale * raw[:, :n]).tolist() for n in lengths]
             found += made
             means = [math.fsum(row) / len(row) for row in made]
             decisions.append(all(b > a for a, b in itertools.pairwise(means)))
@@ -86,18 +97,22 @@ def entropies(study: Study) -> Iterator[Derived]:
 def boundary(study: Study) -> Derived:
     """One slot too many."""
     s, on_b, on_stale = study.settings, [], []
+
+    @cache
+    def drawn(seed: int, n: int) -> Array:
+        """Logits [query, key] of n own keys, then of a foreign one and of a stale one."""
+        rng = np.random.default_rng([seed, n, s["samples"]])
+        q, k = rng.normal(size=(s["samples"], s["width"])), rng.normal(size=(n, s["width"]))
+        return logits(q, np.vstack([k, rng.normal(size=(2, s["width"]))]))
+
     for row in rows_of(study, "boundary"):
         n = row["length"]
-        rng = np.random.default_rng([row["seed"], n, s["samples"]])
-        q, k = rng.normal(size=(s["samples"], s["width"])), rng.normal(size=(n, s["width"]))
-        extra = rng.normal(size=(2, 1, s["width"]))
         in_tail = row["layout"] in ("adjacent_paged", "apart_paged") and n % s["page_size"] > 0
         foreign = row["layout"] in ("adjacent", "adjacent_paged") and not in_tail
-        keys = np.vstack([k, extra[0 if foreign else 1]])
-        weights = [weigh(scores(query, keys, row["scale"]), [True] * (n + 1))[n] for query in q]
-        on_b.append(weights if foreign else [0.0] * len(weights))
-        on_stale.append([0.0] * len(weights) if foreign else weights)
-    inside = [sum(0.1 <= w <= 0.5 for w in row) for row in on_b]
+        weights = softmax(row["scale"] * np.delete(drawn(row["seed"], n), n + 1 if foreign else n, axis=1))[:, n]
+        on_b.append(weights if foreign else 0 * weights)
+        on_stale.append(0 * weights if foreign else weights)
+    inside = [int(((row >= 0.1) & (row <= 0.5)).sum()) for row in on_b]
     arrays = {"on_b": np.array(on_b), "on_stale": np.array(on_stale)}
     return Derived("boundary", None, arrays, counts={"inside": inside, "taken": [s["samples"]] * len(inside)})
 
@@ -105,13 +120,16 @@ def boundary(study: Study) -> Derived:
 def whole(study: Study) -> Derived:
     """No mask."""
     s, leaks, uneven = study.settings, [], []
+
+    @cache
+    def drawn(seed: int, own: int, foreign: int) -> Array:
+        rng = np.random.default_rng([seed, own, foreign])
+        return logits(rng.normal(size=(s["samples"], s["width"])), rng.normal(size=(own + foreign, s["width"])))
+
     for row in rows_of(study, "whole"):
-        own, foreign = row["own"], row["others"]
-        rng = np.random.default_rng([row["seed"], own, foreign])
-        q, k = rng.normal(size=(s["samples"], s["width"])), rng.normal(size=(own + foreign, s["width"]))
-        far = [weigh(scores(query, k, row["scale"]), [True] * (own + foreign))[own:] for query in q]
-        leaks.append([math.fsum(part) for part in far])
-        uneven.append([max(part) * foreign / math.fsum(part) for part in far])
+        far = softmax(row["scale"] * drawn(row["seed"], row["own"], row["others"]))[:, row["own"] :]
+        leaks.append(far.sum(axis=1))
+        uneven.append(far.max(axis=1) * row["others"] / far.sum(axis=1))
     return Derived("whole", None, {"leak": np.array(leaks), "unevenness": np.array(uneven)})
 
 
@@ -125,41 +143,45 @@ class Case:
     near: Array
     far: Array
 
-    @property
+    @cached_property
+    def healthy(self) -> Array:
+        """The read out outputs without a leak, times the sum of the powers: [step, query, identity]."""
+        return np.asarray(self.own @ self.near)
+
+    @cached_property
     def before(self) -> Array:
         """The output's identity without a leak, [step, query]."""
-        return np.asarray((self.own @ self.near).argmax(axis=-1))
+        return np.asarray(self.healthy.argmax(axis=-1))
 
 
-def case(settings: dict[str, Any], seed: int, n: int, scale: float) -> Case:
-    """Draws q, k, v and the readout again; values are read out first, which is linear."""
+def cases(settings: dict[str, Any], seed: int, n: int, scales: Sequence[float], steps: int) -> Iterator[Case]:
+    """The first steps at each scale. Draws q, k, v and the readout again; values are read out first, which is linear."""
     rng = np.random.default_rng([seed, n])
     d = settings["width"]
     q, k = rng.normal(size=(settings["steps"], n, d)), rng.normal(size=(2 * n, d))
     v, readout = rng.normal(size=(2 * n, d)), rng.normal(size=(d, settings["identities"]))
-    raw = scale * np.matmul(q, k.T) / math.sqrt(d)
-    powers = np.exp(raw - raw.max(axis=-1, keepdims=True))
-    own = powers[..., :n].copy()
-    for i in range(n):
-        own[:, i, i + 1 :] = 0.0
-    read = v @ readout
-    return Case(own, own.sum(axis=-1), powers[..., n:], read[:n], read[n:])
+    product, read = np.matmul(q[:steps], k.T), v @ readout
+    seen = np.tri(n, dtype=bool)
+    for scale in scales:
+        raw = scale * product / math.sqrt(d)
+        powers = np.exp(raw - raw.max(axis=-1, keepdims=True))
+        own = np.where(seen, powers[..., :n], 0.0)
+        yield Case(own, own.sum(axis=-1), powers[..., n:], read[:n], read[n:])
 
 
 def position(study: Study) -> Derived:
     """Every cell in turn."""
-    rows = []
-    for row in rows_of(study, "position"):
-        c = case(study.settings, row["seed"], row["length"], row["scale"])
-        healthy = c.own[0] @ c.near / c.total[0][:, None]
-        before, changed, shares = healthy.argmax(axis=1), 0, []
-        for i in range(row["length"]):
-            share = c.foreign[0, i] / (c.total[0, i] + c.foreign[0, i])
-            mixed = healthy[i] + share[:, None] * (c.far - healthy[i])
-            changed += int((mixed.argmax(axis=1) != before[i]).sum())
-            shares += share.tolist()
-        rows.append({"cells": len(shares), "changed": changed, "mean": math.fsum(shares) / len(shares), "most": max(shares)})
-    t = table(rows)
+    factors, rows = study.protocol["factors"], {}
+    for seed in study.seeds:
+        for n in factors["length"]:
+            for scale, c in zip(factors["scale"], cases(study.settings, seed, n, factors["scale"], 1), strict=True):
+                healthy, before = c.healthy[0] / c.total[0][:, None], c.before[0]
+                shares = c.foreign[0] / (c.total[0][:, None] + c.foreign[0])
+                changed = 0
+                for one, identity, on in zip(healthy, before, shares, strict=True):
+                    changed += int(((one + on[:, None] * (c.far - one)).argmax(axis=1) != identity).sum())
+                rows[seed, scale, n] = {"cells": n * n, "changed": changed, "mean": float(shares.mean()), "most": float(shares.max())}
+    t = table([rows[row["seed"], row["scale"], row["length"]] for row in rows_of(study, "position")])
     counts = {"cells": t["cells"], "changed": t["changed"]}
     return Derived("position", None, counts=counts, own={"weight_mean": t["mean"], "weight_max": t["most"]})
 
@@ -175,78 +197,82 @@ def opened(settings: dict[str, Any], n: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Fault:
-    """All cases of a fault: `times` a threshold is passed is counted over steps; weights [case, step] or [1, step, query, key]."""
+    """All cases of a fault: each opens a cell (but one case of "global" all) in some steps; weights [case, step], or [step, query, key]."""
 
     name: str
-    cells: list[tuple[int, int]]
-    steps: list[list[int]]
-    weights: list[Array]
+    cells: Array  # [case, 2]: query, key
+    steps: Array  # [case, step]: which
+    weights: Array
 
 
 def faults(settings: dict[str, Any], c: Case, n: int) -> list[Fault]:
     """Weights on the opened cells of every case, fault by fault."""
-    every = list(range(settings["steps"]))
-    cells = opened(settings, n)
+    steps = settings["steps"]
+    cells = np.array(opened(settings, n))
+    every, none = np.tile(np.arange(steps), (len(cells), 1)), np.zeros((0, 2), int)
 
-    def single(i: int, j: int) -> Array:
-        return np.asarray(c.foreign[:, i, j] / (c.total[:, i] + c.foreign[:, i, j]))
+    def on(cells: Array, steps: Array) -> Array:
+        foreign = c.foreign[steps, cells[:, :1], cells[:, 1:]]
+        return np.asarray(foreign / (c.total[steps, cells[:, :1]] + foreign))
 
-    some = [i % settings["steps"] for i in range(len(cells))]
+    corner, some = np.array([[n - 1, 0]]), np.arange(len(cells))[:, None] % steps
     everything = c.foreign / (c.total + c.foreign.sum(axis=-1))[..., None]
     return [
-        Fault("clean", [], [], []),
-        Fault("boundary", [(n - 1, 0)], [every], [single(n - 1, 0)]),
-        Fault("global", [], [every], [everything]),
-        Fault("position", cells, [every] * len(cells), [single(*cell) for cell in cells]),
-        Fault("intermittent", cells, [[t] for t in some], [single(*cell)[[t]] for cell, t in zip(cells, some, strict=True)]),
+        Fault("clean", none, none, np.zeros((0, steps))),
+        Fault("boundary", corner, every[:1], on(corner, every[:1])),
+        Fault("global", none, every[:1], everything),
+        Fault("position", cells, every, on(cells, every)),
+        Fault("intermittent", cells, some, on(cells, some)),
     ]
 
 
-def named(fault: Fault, n: int, steps: int, threshold: float, presence: float) -> list[str]:
-    """What the classifier calls each case, from weights rounded to float16."""
+def sightings(fault: Fault, thresholds: Sequence[float]) -> list[tuple[Array, Array, bool]]:
+    """For each threshold: in how many steps each case is above it, in which cell, and whether that cell is the only one.
+
+    Weights are rounded to float16 before they are compared.
+    """
+    rounded = fault.weights.astype(np.float16)
+    if fault.name != "global":
+        return [((rounded > threshold).sum(axis=1), fault.cells, True) for threshold in thresholds]
+    found = []
+    for threshold in thresholds:
+        times = (rounded > threshold).sum(axis=0)
+        found.append((times.max(keepdims=True).ravel(), np.argwhere(times)[:1], int((times > 0).sum()) <= 1))
+    return found
+
+
+def named(fault: Fault, sighting: tuple[Array, Array, bool], n: int, steps: int, presence: float) -> list[str]:
+    """What the classifier calls each case."""
+    counts, cells, alone = sighting
     if fault.name == "clean":
         return ["clean"]
-    out = []
-    for number, weights in enumerate(fault.weights):
-        hits = weights.astype(np.float16) > threshold
-        if fault.name == "global":
-            times = hits.sum(axis=0)
-            if int((times > 0).sum()) != 1:
-                out.append("global" if times.any() else "clean")
-                continue
-            i, j = (int(x[0]) for x in np.nonzero(times))
-            count = int(times.max())
-        else:
-            (i, j), count = fault.cells[number], int(hits.sum())
-        if count == 0:
-            out.append("clean")
-        elif count < presence * steps:
-            out.append("intermittent")
-        else:
-            out.append("boundary" if (i, j) == (n - 1, 0) else "position")
-    return out
+    if not alone:
+        return ["global"]
+    corner = [cell == [n - 1, 0] for cell in cells.tolist()] or [False]
+    return [
+        "clean" if count == 0 else "intermittent" if count < presence * steps else "boundary" if at_end else "position"
+        for count, at_end in zip(counts.tolist(), corner, strict=True)
+    ]
 
 
 def changed(fault: Fault, c: Case, n: int) -> list[float]:
     """Share of A's outputs, over steps and queries, whose argmax a leak changes."""
-    steps = c.own.shape[0]
     if fault.name == "global":
-        after = (c.own @ c.near + c.foreign @ c.far).argmax(axis=-1)
+        after = (c.healthy + c.foreign @ c.far).argmax(axis=-1)
         return [float((after != c.before).mean())]
-    out = []
-    for (i, j), on in zip(fault.cells, fault.steps, strict=True):
-        mixed = c.own[on, i] @ c.near + c.foreign[on, i, j][:, None] * c.far[j]
-        out.append(float((mixed.argmax(axis=-1) != c.before[on, i]).sum()) / (steps * n))
-    return out
+    i, j = fault.cells[:, :1], fault.cells[:, 1:]
+    mixed = c.healthy[fault.steps, i] + c.foreign[fault.steps, i, j][..., None] * c.far[j]
+    moved = (mixed.argmax(axis=-1) != c.before[fault.steps, i]).sum(axis=1)
+    shares: list[float] = (moved / (len(c.own) * n)).tolist()
+    return shares
 
 
 def gap(fault: Fault, c: Case) -> float:
     """Largest difference between own weights under the fault and (1 - leaked) times the healthy ones."""
     if fault.name == "global":
-        leaked = c.foreign.sum(axis=-1)
-        return float(np.abs(renormalised(c.own, c.total, leaked)).max())
-    parts = [renormalised(c.own[on, i], c.total[on, i], c.foreign[on, i, j]) for (i, j), on in zip(fault.cells, fault.steps, strict=True)]
-    return max(float(np.abs(part).max()) for part in parts)
+        return float(np.abs(renormalised(c.own, c.total, c.foreign.sum(axis=-1))).max())
+    i, j = fault.cells[:, :1], fault.cells[:, 1:]
+    return float(np.abs(renormalised(c.own[fault.steps, i], c.total[fault.steps, i], c.foreign[fault.steps, i, j])).max())
 
 
 def renormalised(own: Array, total: Array, foreign: Array) -> Array:
@@ -259,13 +285,15 @@ def classifier(study: Study) -> Iterator[Derived]:
     s, factors = study.settings, study.protocol["factors"]
     share = math.lcm(*(len(opened(s, n)) for n in factors["length"]))
     grid = [(row["threshold"], row["presence"]) for row in rows_of(study, "setup")]
+    thresholds = list(dict.fromkeys(threshold for threshold, _ in grid))
     points = [0] * len(grid)
     for seed in s["setup_seeds"]:
         for n in factors["length"]:
-            for scale in factors["scale"]:
-                for fault in faults(s, case(s, seed, n, scale), n):
-                    for place, numbers in enumerate(grid):
-                        names = named(fault, n, s["steps"], *numbers)
+            for c in cases(s, seed, n, factors["scale"], s["steps"]):
+                for fault in faults(s, c, n):
+                    seen_at = dict(zip(thresholds, sightings(fault, thresholds), strict=True))
+                    for place, (threshold, presence) in enumerate(grid):
+                        names = named(fault, seen_at[threshold], n, s["steps"], presence)
                         points[place] += names.count(fault.name) * (share // len(names))
     yield Derived("setup", counts={"score": points})
     best = grid[points.index(max(points))]
@@ -274,10 +302,9 @@ def classifier(study: Study) -> Iterator[Derived]:
     seen: dict[str, dict[str, list[float]]] = {name: {} for name in factors["planted"]}
     for seed in study.seeds:
         for n in factors["length"]:
-            for scale in factors["scale"]:
-                c = case(s, seed, n, scale)
+            for c in cases(s, seed, n, factors["scale"], s["steps"]):
                 for fault in faults(s, c, n):
-                    names = named(fault, n, s["steps"], *best)
+                    names = named(fault, sightings(fault, best[:1])[0], n, s["steps"], best[1])
                     confusion.append({"cases": len(names)} | {f"named_{name}": names.count(name) for name in NAMES})
                     if fault.name != "clean":
                         gaps.append(gap(fault, c))
@@ -286,22 +313,26 @@ def classifier(study: Study) -> Iterator[Derived]:
     yield Derived("renormalised", own={"gap": gaps})
     rows = []
     for name in factors["planted"]:
-        row = {f"{key}_share": mean(seen[name][key]) for key in ("cells", "queries", "steps", "changed", "named")}
-        weights = seen[name]["weights"]
-        rows.append(row | {"weight_min": min(weights), "weight_mean": mean(weights), "weight_max": max(weights)})
+        found = seen[name]
+        row = {f"{key}_share": mean(found[key]) for key in ("cells", "queries", "steps", "changed", "named")}
+        row |= {"weight_min": min(found["least"]), "weight_max": max(found["most"])}
+        rows.append(row | {"weight_mean": math.fsum(found["sum"]) / math.fsum(found["count"])})
     yield Derived("signatures", own=table(rows))
 
 
 def note(seen: dict[str, list[float]], fault: Fault, c: Case, n: int, names: list[str]) -> None:
     """Collect what the table needs of one fault's cases."""
-    everywhere, steps = fault.name == "global", c.own.shape[0]
+    everywhere, (count, steps) = fault.name == "global", fault.steps.shape
     for key, values in (
-        ("cells", [1.0 if everywhere else 1 / n**2] * len(names)),
-        ("queries", [1.0 if everywhere else 1 / n] * len(names)),
-        ("steps", [len(on) / steps for on in fault.steps]),
+        ("cells", [1.0 if everywhere else 1 / n**2] * count),
+        ("queries", [1.0 if everywhere else 1 / n] * count),
+        ("steps", [steps / len(c.own)] * count),
         ("changed", changed(fault, c, n)),
         ("named", [float(name == fault.name) for name in names]),
-        ("weights", [w for weights in fault.weights for w in weights.ravel().tolist()]),
+        ("least", [float(fault.weights.min())]),
+        ("most", [float(fault.weights.max())]),
+        ("sum", [float(fault.weights.sum())]),
+        ("count", [float(fault.weights.size)]),
     ):
         seen.setdefault(key, []).extend(values)
 
@@ -311,12 +342,12 @@ def mean(values: list[float]) -> float:
 
 
 def usage(study: Study) -> Derived:
-    """Entropy and the use of the far half, one sequence at a time, from the stored trained weights."""
+    """Entropy and the use of the far half, from the stored trained weights."""
     s = study.settings
     t = s["training"]
     content, features = t["content"], t["content"] + 2
     stored = [study.read("trained", name) for name in ("w_q", "w_k")]
-    rows: dict[str, list[list[float]]] = {name: [] for name in ("entropy", "nearest", "deleted", "permuted")}
+    rows: dict[str, list[Array]] = {name: [] for name in ("entropy", "nearest", "deleted", "permuted")}
     shares = []
     for factors in rows_of(study, "usage"):
         n, head = factors["history"], factors["head"]
@@ -324,33 +355,29 @@ def usage(study: Study) -> Derived:
         maps = list(rng.normal(0, features**-0.5, (2, features, t["width"])))
         if head.startswith("trained"):
             maps = [part[study.seeds.index(factors["seed"]), int(head == "trained_nearest")] for part in stored]
-        drawn = rng.normal(size=(s["far_sequences"], n, content))
-        lines = [one_sequence(tokens, maps, head == "equal_values") for tokens in drawn]
-        for place, name in enumerate(rows):
-            rows[name].append([line[place] for line in lines])
-        shares.append(mean(rows["entropy"][-1]) / math.log(n))
+        found = sequences(rng.normal(size=(s["far_sequences"], n, content)), maps, head == "equal_values")
+        for values, one in zip(rows.values(), found, strict=True):
+            values.append(one)
+        shares.append(mean(rows["entropy"][-1].tolist()) / math.log(n))
     return Derived("usage", None, {name: np.array(value) for name, value in rows.items()}, own={"entropy_share": shares})
 
 
-def one_sequence(tokens: Array, maps: list[Array], equal: bool) -> tuple[float, float, float, float]:
-    """Entropy, weight of the newest token, relative change without the far half, and with its values moved one place."""
-    n = len(tokens)
-    flags = np.zeros((n, 2))
-    flags[0, 0], flags[-1, 1] = 1.0, 1.0
-    x = np.concatenate([tokens, flags], axis=1)
-    row = scores(x[-1] @ maps[0], x @ maps[1])
-    weights = weigh(row, [True] * n)
+def sequences(tokens: Array, maps: list[Array], equal: bool) -> tuple[Array, Array, Array, Array]:
+    """For each sequence [sequence, token, number]: entropy, weight of the newest token, relative change without the far half, and with
+    its values moved one place."""
+    n = tokens.shape[1]
+    flags = np.zeros((len(tokens), n, 2))
+    flags[:, 0, 0], flags[:, -1, 1] = 1.0, 1.0
+    x = np.concatenate([tokens, flags], axis=2)
+    row = np.einsum("sd,snd->sn", x[:, -1] @ maps[0], x @ maps[1]) / math.sqrt(maps[0].shape[1])
     half = n // 2
-    values = np.array([tokens[0]] * n) if equal else tokens
-    moved = values[[*([half - 1] if half else []), *range(half - 1), *range(half, n)]]
-    kept = weigh(row, [j >= half for j in range(n)])
-    output, deleted, permuted = (
-        np.array([math.fsum(column) for column in (np.array(w)[:, None] * v).T.tolist()])
-        for w, v in ((weights, values), (kept, values), (weights, moved))
-    )
-    size = math.sqrt(math.fsum(output**2))
-    changes = (math.sqrt(math.fsum((other - output) ** 2)) / size for other in (deleted, permuted))
-    return disorder(np.array(row)), weights[-1], next(changes), next(changes)
+    values = np.broadcast_to(tokens[:, :1], tokens.shape) if equal else tokens
+    moved = values[:, [*([half - 1] if half else []), *range(half - 1), *range(half, n)]]
+    output, permuted = ((softmax(row)[..., None] * part).sum(axis=1) for part in (values, moved))
+    deleted = (softmax(row[:, half:])[..., None] * values[:, half:]).sum(axis=1)
+    size = np.sqrt((output**2).sum(axis=1))
+    changes = [np.sqrt(((other - output) ** 2).sum(axis=1)) / size for other in (deleted, permuted)]
+    return disorder(row), softmax(row)[:, -1], changes[0], changes[1]
 
 
 def derive(study: Study) -> Iterator[Derived]:
