@@ -1,17 +1,17 @@
-"""The teaching network, by loops and correctly rounded sums: the reference for experiments 05 to 09.
+"""The teaching network, by sums that carry their rounding errors along: the reference for experiments 05 to 09 and 13.
 
 Two layers, one head, width 16, 32 tokens, binary64; no feed-forward part, no layer norm. A layer is
 x <- tanh(x + softmax(Q K^T / 4) V) with Q, K, V = x W_Q, x W_K, x W_V. A key at position k is seen by a query at q if k <= q and, with
-a window w, k > q - w. Lists of Python floats all through; a state differs from any correct program's by less than 1e-12 (FORMAT 8).
+a window w, k > q - w. A state differs from any correct program's by less than 1e-12 (FORMAT 8).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import add, mul
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 
 LAYERS, WIDTH, VOCABULARY = 2, 16, 32
 BOUND = (1e-12, "float64 states of the teaching network, FORMAT 8: any order of summation stays below 3e-13")
+FEW = 64
+ONE = np.ones(1)
 Row = tuple[float, ...]
+Floats = NDArray[np.float64]
 
 
 def draw(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -81,7 +84,7 @@ class Network:
     def __init__(self, embedding: NDArray[np.float64], qkv: NDArray[np.float64], shape: Shape = Shape()) -> None:
         self._shape = shape
         self._embedding: list[list[float]] = embedding.tolist()
-        self._columns: list[list[list[list[float]]]] = qkv[list(shape.layers)].transpose(0, 1, 3, 2).tolist()
+        self._weights = qkv[list(shape.layers)].swapaxes(1, 2)[:, :, :, None]  # [layer][row, projection, 1, column]
         self._known: dict[Any, Pass] = {}
         self._serial = next(_SERIAL)
 
@@ -117,43 +120,42 @@ class Network:
     def _compute(self, key: Any, cache: Cache) -> Pass:
         tokens, _, window, causal, at, asking, standing, _ = key
         places = [place(where, self._shape.position_base) for where in standing]
-        states = [tuple(map(add, self._embedding[token], where)) for token, where in zip(tokens, places, strict=True)]
+        states = _table([[*map(add, self._embedding[token], where)] for token, where in zip(tokens, places, strict=True)])
         held = cache.positions + at
-        seen = [[not causal or (there <= here and (window is None or there > here - window)) for there in held] for here in asking]
+        seen = np.array(
+            [[not causal or (there <= here and (window is None or there > here - window)) for there in held] for here in asking], bool
+        ).reshape(len(tokens), len(held))
+        if not seen.any(axis=1).all():
+            raise ValueError("a query sees no key")
         keep = len(held) if window is None else min(window, len(held))
         all_keys, all_values, cells, between = [], [], 0, []
-        for layer, (by_query, by_key, by_value) in enumerate(self._columns):
-            keys = cache.keys[layer] + tuple(_through(row, by_key) for row in states)
-            values = cache.values[layer] + tuple(_through(row, by_value) for row in states)
-            states = [
-                tuple(map(math.tanh, map(add, row, self._attend(_through(row, by_query), keys, values, visible))))
-                for row, visible in zip(states, seen, strict=True)
-            ]
+        for layer, weights in enumerate(self._weights):
+            query, key_rows, value_rows = sums(states.T[:, None, :, None], weights)
+            keys, values = cache.keys[layer] + _rows(key_rows), cache.values[layer] + _rows(value_rows)
+            states = _each(math.tanh, states + self._attend(query, _table(keys), _table(values), seen))
             cells += len(tokens) * len(keys)
             all_keys.append(keys[len(keys) - keep :])
             all_values.append(values[len(values) - keep :])
-            between.append(tuple(states))
+            between.append(_rows(states))
         following = at[-1] + 1 if at else cache.next_position
         after = Cache(tuple(all_keys), tuple(all_values), held[len(held) - keep :], following, key)
-        return Pass(tuple(states), after, 3 * len(self._columns) * len(tokens), cells, tuple(between))
+        return Pass(between[-1], after, 3 * len(self._weights) * len(tokens), cells, tuple(between))
 
-    def _attend(self, query: Row, keys: Sequence[Row], values: Sequence[Row], visible: list[bool]) -> list[float]:
-        """softmax(query . keys / width ** power) . values over the visible keys, head after head."""
-        keys = [key for key, see in zip(keys, visible, strict=True) if see]
-        values = [value for value, see in zip(values, visible, strict=True) if see]
-        if not keys:
-            raise ValueError("a query sees no key")
+    def _attend(self, query: Floats, keys: Floats, values: Floats, seen: NDArray[np.bool_]) -> Floats:
+        """softmax(query . keys / width ** power) . values over the keys that are seen, head after head; some queries at a time."""
         width = WIDTH // self._shape.heads
-        scale = width**self._shape.score_power
-        mixed: list[float] = []
-        for start in range(0, WIDTH, width):
-            part = slice(start, start + width)
-            asked = query[part]
-            scores = [math.fsum(map(mul, asked, key[part])) / scale for key in keys]
-            top = max(scores)
-            shares = [math.exp(score - top) for score in scores]
-            total = math.fsum(shares)
-            mixed += [math.fsum(map(mul, shares, column)) / total for column in zip(*(value[part] for value in values), strict=True)]
+        mixed = np.empty_like(query)
+        some = 1 + 1024 // (1 + len(keys))
+        for first in range(0, len(query), some):
+            rows = slice(first, first + some)
+            used = np.flatnonzero(seen[rows].any(axis=0))
+            visible = seen[rows][:, used]
+            for start in range(0, WIDTH, width):
+                part = slice(start, start + width)
+                scores = sums(query[rows, part].T[:, :, None], keys[used, part].T[:, None]) / width**self._shape.score_power
+                scores[~visible] = -np.inf
+                shares = _each(math.exp, scores - scores.max(axis=1, keepdims=True)).T
+                mixed[rows, part] = sums(shares[:, :, None], values[used, None, part]) / sums(shares, ONE)[:, None]
         return mixed
 
 
@@ -170,8 +172,33 @@ def place(position: int, base: float = 10000.0) -> Row:
     return _PLACES[position, base]
 
 
-def _through(row: Row, columns: list[list[float]]) -> Row:
-    return tuple([math.fsum(map(mul, row, column)) for column in columns])
+def sums(one: Floats, two: Floats) -> Floats:
+    """Sums of products along the first axis, pair by pair; what each addition rounds off is added at the end. A few sums: by fsum."""
+    terms = np.multiply(one, two, order="C")
+    rest = np.zeros(terms.shape[1:])
+    if rest.size < FEW:
+        return np.array([*map(math.fsum, terms.reshape(len(terms), -1).T.tolist())]).reshape(rest.shape)
+    while len(terms) > 1:
+        half = len(terms) // 2
+        left, right = terms[:half], terms[half : 2 * half]
+        both = left + right
+        from_right = both - left
+        rest += ((left - (both - from_right)) + (right - from_right)).sum(axis=0)
+        terms = np.concatenate([both, terms[2 * half :]]) if len(terms) % 2 else both
+    return np.asarray(terms.sum(axis=0) + rest)
+
+
+def _each(function: Callable[[float], float], values: Floats) -> Floats:
+    """The standard library's function of each value: NumPy's own differs from processor to processor."""
+    return np.array([*map(function, values.ravel().tolist())]).reshape(values.shape)
+
+
+def _table(rows: Sequence[Sequence[float]]) -> Floats:
+    return np.array(rows, np.float64).reshape(-1, WIDTH)
+
+
+def _rows(table: Floats) -> tuple[Row, ...]:
+    return tuple(map(tuple, table.tolist()))
 
 
 def error(one: Sequence[Row], other: Sequence[Row]) -> float:

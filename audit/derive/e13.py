@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from audit import teaching
 from audit.derive.e07 import agreeing
@@ -48,7 +49,7 @@ def derive(study: Study) -> Iterator[Derived]:
     texts = Texts(study)
     simple: dict[str, Callable[[Study, Networks, Row], Row]] = {
         "classes": classes, "mechanism": mechanism, "updates": updates, "hit_path": hit_path, "crops": crops, "resets": resets,
-        "rings": rings, "stale_entries": stale_entries, "handed_out": handed_out, "channel": channel, "structures": structures,
+        "rings": rings, "stale_entries": stale_entries, "handed_out": handed_out, "channel": channel,
         "races": races, "dynamic": dynamic, "fuzzy": fuzzy, "geometry": geometry, "domains": domains, "images": images,
         "digests": digests, "collisions": collisions, "extreme": extreme,
     }  # fmt: skip
@@ -57,7 +58,7 @@ def derive(study: Study) -> Iterator[Derived]:
     yield edits(study, networks)
     yield collect(study, "invisible", partial(invisible, study, texts))
     yield collect(study, "two_tokenizers", partial(two_tokenizers, study, texts))
-    for block, sequence in (("cascade", cascade), ("conversations", conversations)):
+    for block, sequence in (("cascade", cascade), ("conversations", conversations), ("structures", structures)):
         yield collect(study, block, partial(sequence, study, networks, {}))
     yield collect(study, "chat", partial(chat, study, texts, {}))
 
@@ -95,6 +96,13 @@ def next_ids(ids: Iterable[int]) -> Ids:
 def changed(ids: Ids, place: int) -> Ids:
     """One id plus one."""
     return [next_ids([i])[0] if at == place else i for at, i in enumerate(ids)]
+
+
+def all_agreeing(stored: NDArray[np.int64], ids: NDArray[np.int64]) -> list[int]:
+    """How many leading ids each of some sequences (sequence, token) shares with one that is as long or longer."""
+    other = stored != ids[: stored.shape[1]]
+    counts: list[int] = np.where(other.any(axis=1), other.argmax(axis=1), stored.shape[1]).tolist()
+    return counts
 
 
 def last(network: teaching.Network, ids: Ids, cache: teaching.Cache = teaching.EMPTY) -> teaching.Row:
@@ -159,6 +167,7 @@ class Texts:
         self.byte = {name: study.read("vocabulary", f"bytes_{name}").tolist() for name in "ab"}
         merges = {name: study.read("vocabulary", f"merges_{name}").tolist() for name in "ab"}
         self.rank = {name: {(a, b): (rank, both) for rank, (a, b, both) in enumerate(table)} for name, table in merges.items()}
+        self.words: dict[tuple[bytes, str], Ids] = {}
         self.spelled: dict[str, dict[int, bytes]] = {}
         for name in "ab":
             spelled = {token: bytes([value]) for value, token in enumerate(self.byte[name])}
@@ -184,6 +193,11 @@ class Texts:
         return [token for word in words for token in self._word(word.encode(), name)]
 
     def _word(self, data: bytes, name: str) -> Ids:
+        if (data, name) not in self.words:
+            self.words[data, name] = self._joined(data, name)
+        return self.words[data, name]
+
+    def _joined(self, data: bytes, name: str) -> Ids:
         tokens = [self.byte[name][value] for value in data]
         while True:
             ranked = [self.rank[name][pair] for pair in itertools.pairwise(tokens) if pair in self.rank[name]]
@@ -453,9 +467,9 @@ def channel(study: Study, networks: Networks, row: Row) -> Row:
     }  # fmt: skip
 
 
-def structures(study: Study, networks: Networks, row: Row) -> Row:
-    spec, length = study.settings["structures"], row["length"]
-    rng = np.random.default_rng([row["seed"], spec["stream"], length])
+def shared_sets(spec: dict[str, int], seed: int, sharing: str, length: int) -> tuple[list[Ids], Ids, list[Ids], Ids]:
+    """Stored sequences in order, what neighbours share, asked sequences, and how much of each is the beginning of a stored one."""
+    rng = np.random.default_rng([seed, spec["stream"], length])
     bases = [rng.integers(0, spec["vocabulary"], length // 2).tolist() for _ in range(spec["groups"])]
     tails = [rng.integers(0, spec["vocabulary"], length - length // 2).tolist() for _ in range(spec["stored"])]
     stored = [bases[i % spec["groups"]] + tails[i] for i in range(spec["stored"])]
@@ -463,17 +477,26 @@ def structures(study: Study, networks: Networks, row: Row) -> Row:
     for _ in range(spec["asked"]):
         which, cut = int(rng.integers(spec["stored"])), int(rng.integers(1, length))
         more = rng.integers(0, spec["vocabulary"], length + 13).tolist()
-        asked.append(stored[which] + more[:13] if row["sharing"] == "extend" else stored[which][:cut] + more[: length + 13 - cut])
-    kind = row["index_kind"]
-    block = int(kind[6:]) if kind.startswith("block") else 1
-    shared = [max(agreeing(one, ids) for one in stored) // block * block for ids in asked]
-    order = sorted(stored)
+        asked.append(stored[which] + more[:13] if sharing == "extend" else stored[which][:cut] + more[: length + 13 - cut])
+    order, table = sorted(stored), np.array(stored)
     joins = [agreeing(a, b) for a, b in itertools.pairwise(order)]
+    return order, joins, asked, [max(all_agreeing(table, np.array(ids))) for ids in asked]
+
+
+def structures(study: Study, networks: Networks, known: dict[Any, Any], row: Row) -> Row:
+    name = row["seed"], row["sharing"], row["length"]
+    if name not in known:
+        known.clear()  # rows of one set stand together
+        known[name] = shared_sets(study.settings["structures"], *name)
+    order, joins, asked, most = known[name]
+    length, kind = row["length"], row["index_kind"]
+    block = int(kind[6:]) if kind.startswith("block") else 1
+    shared = [n // block * block for n in most]
     distinct = len(order[0]) // block + sum(len(ids) // block - n // block for ids, n in zip(order[1:], joins, strict=True))
     computed = 0
     if kind == "whole_hash":
-        shared = [length if ids[:length] in stored else 0 for ids in asked]
-        entries, computed, nbytes = len(stored), len(asked), len(stored) * (32 + 4 * length)
+        shared = [length if ids[:length] in order else 0 for ids in asked]
+        entries, computed, nbytes = len(order), len(asked), len(order) * (32 + 4 * length)
     elif kind == "radix":
         nodes = {tuple(ids) for ids in order} | {tuple(ids[:n]) for ids, n in zip(order, joins, strict=False)}
         entries = len(nodes - {()})
@@ -590,12 +613,12 @@ def dynamic(study: Study, networks: Networks, row: Row) -> Row:
     moving = rng.integers(0, spec["vocabulary"], (spec["requests"], max(factors["dynamic_tokens"]))).tolist()
     own = rng.integers(0, spec["vocabulary"], (spec["requests"], max(factors["user_tokens"]))).tolist()
     place = {"front": 0, "middle": row["fixed_tokens"] // 2, "behind": row["fixed_tokens"]}[row["dynamic_place"]]
-    seen: list[Ids] = []
-    hits = []
-    for now, question in zip(moving, own, strict=True):
-        ids = fixed[:place] + now[: row["dynamic_tokens"]] + fixed[place:] + question[: row["user_tokens"]]
-        hits.append(max((agreeing(one, ids) for one in seen), default=0))
-        seen.append(ids)
+    seen = [
+        fixed[:place] + now[: row["dynamic_tokens"]] + fixed[place:] + question[: row["user_tokens"]]
+        for now, question in zip(moving, own, strict=True)
+    ]
+    table = np.array(seen)
+    hits = [max(all_agreeing(table[:at], ids), default=0) for at, ids in enumerate(table)]
     return {"asked_tokens": sum(map(len, seen)), "hit_tokens": sum(hits), "hit_requests": sum(hit >= 16 for hit in hits)}
 
 

@@ -1,9 +1,11 @@
 """The teaching network against a plain matrix formula, and against what was published of experiment 06."""
 
+import math
+
 import numpy as np
 import pytest
 
-from audit.teaching import EMPTY, Network, draw, error
+from audit.teaching import EMPTY, FEW, Network, draw, error, sums
 
 
 def plain(tokens, seed, window=None):
@@ -25,6 +27,15 @@ def test_full_pass_agrees_with_the_matrix_formula(window):
     got = Network.of_seed(19).run(tokens, window=window)
     assert np.abs(np.array(got.states) - plain(tokens, 19, window)).max() < 1e-14
     assert (got.projected_rows, got.score_elements) == (13 * 6, 13 * 13 * 2)
+
+
+@pytest.mark.parametrize("count", [FEW - 1, 2 * FEW + 1])
+def test_sums_side_by_side_are_correctly_rounded(count):
+    rng = np.random.default_rng(5)
+    one, two = rng.normal(size=(37, count)) * 10.0 ** rng.integers(-9, 9, (37, count)), rng.normal(size=(37, 1))
+    one[1] = -one[0] * two[0] / two[1]  # large terms that leave almost nothing
+    assert sums(one, two).tolist() == [math.fsum(column) for column in (one * two).T.tolist()]
+    assert (sums(one, two) != (one * two).sum(axis=0)).any()
 
 
 def test_draw_order_is_embedding_then_qkv_of_each_layer():
