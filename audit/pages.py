@@ -1,4 +1,4 @@
-"""Attention of one query by loops and correctly rounded sums, and a free stack with counts as plain lists."""
+"""Attention of one query by products added up one after the other, and a free stack with counts as plain lists."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 Row = Any
-"""A row: [key or value][key-value head][width], indexable."""
+"""A row: [key or value][key-value head][width]."""
 
 
-def attend(query: Any, rows: Sequence[Row]) -> list[list[float]]:
-    """Output [head][width] of a query [head][width] over rows; query head i reads key-value head i // (heads / key-value heads)."""
-    heads, width = len(query), len(query[0])
-    groups = len(rows[0][0])
-    output = []
-    for head in range(heads):
-        group = head // (heads // groups)
-        scores = [math.fsum(float(query[head][d]) * float(row[0][group][d]) for d in range(width)) / math.sqrt(width) for row in rows]
-        top = max(scores)
-        weights = [math.exp(score - top) for score in scores]
-        total = math.fsum(weights)
-        output.append([math.fsum(w * float(row[1][group][d]) for w, row in zip(weights, rows, strict=True)) / total for d in range(width)])
-    return output
+def attend(query: Any, rows: Sequence[Row]) -> NDArray[np.float64]:
+    """Output [head, width] of a query [head, width] over rows; query head i reads key-value head i // (heads / key-value heads)."""
+    query, held = np.asarray(query, np.float64), np.asarray(rows, np.float64)
+    heads, width = query.shape
+    group = np.arange(heads) // (heads // held.shape[2])
+    keys, values = held[:, 0, group], held[:, 1, group]  # [row, head, width]
+    scores = (query * keys).sum(axis=-1) / math.sqrt(width)
+    weights = np.exp(scores - scores.max(axis=0))
+    return np.asarray((weights[..., None] * values).sum(axis=0) / weights.sum(axis=0)[:, None])
 
 
 class Refused(Exception):

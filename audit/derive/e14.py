@@ -1,4 +1,4 @@
-"""14_paged_memory: bytes counted by hand, traffic through maps of single slots, attention by loops and correctly rounded sums."""
+"""14_paged_memory: bytes counted by hand, traffic through rooms where everyone sits in one run of slots, attention by plain sums."""
 
 from __future__ import annotations
 
@@ -62,60 +62,61 @@ def traffic(seed: int, settings: Any) -> tuple[list[int], list[int], list[int]]:
     return arrival, final, [max(1, f * s // 100) for f, s in zip(final, share, strict=True)]
 
 
-class Map:
-    """A memory in which each slot knows its owner; -1 is free. `unit` slots are given out together."""
+class Room:
+    """A memory of slots: who sits where. A page may lie anywhere, so of pages only the number counts; else a request has one run."""
 
     def __init__(self, slots: int, layout: str, longest: int) -> None:
         self.layout = layout
-        self.size = int(layout.partition("_")[2]) if layout.startswith("paged") else 1
-        self.owner = np.full(slots // self.size if self.size > 1 else slots, -1)
+        self.paged = layout.startswith("paged")
+        self.size = int(layout.partition("_")[2]) if self.paged else 1
+        self.slots = slots // self.size * self.size
         self.longest = longest
         self.has: dict[int, int] = {}
+        self.start: dict[int, int] = {}
+        self.reserved = 0
 
-    def runs(self) -> list[tuple[int, int]]:
-        """(start, length) of each run of free slots, from the lowest."""
-        edge = np.flatnonzero(np.diff(np.concatenate([[0], (self.owner < 0).astype(int), [0]])))
-        return [(int(a), int(b - a)) for a, b in zip(edge[0::2], edge[1::2], strict=True)]
+    def gaps(self) -> list[tuple[int, int]]:
+        """(start, length) of what is free between those who sit here, from the lowest."""
+        found, at = [], 0
+        for start, length in [*sorted((start, self.has[request]) for request, start in self.start.items()), (self.slots, 0)]:
+            if start > at:
+                found.append((at, start - at))
+            at = start + length
+        return found
 
     def admit(self, request: int, now: int, final: int) -> bool:
-        if self.layout.startswith("paged"):
+        if self.paged:
             self.has[request] = 0
             done = self.grow(request, now)
             if not done:
                 del self.has[request]
             return done
         need = self.longest if self.layout == "max_length" else final
-        for start, length in self.runs():
+        for start, length in self.gaps():
             if length >= need:
-                self.owner[start : start + need] = request
-                self.has[request] = need
+                self.start[request], self.has[request] = start, need
+                self.reserved += need
                 return True
         return False
 
     def grow(self, request: int, tokens: int) -> bool:
-        if not self.layout.startswith("paged"):
+        """Room for so many tokens of a request, if need be by more pages."""
+        more = tokens - self.has[request]
+        if more <= 0 or not self.paged:
             return True
-        more = (tokens + self.size - 1) // self.size - self.has[request]
-        if more <= 0:
-            return True
-        free = np.flatnonzero(self.owner < 0)
-        if len(free) < more:
+        more = (more + self.size - 1) // self.size * self.size
+        if self.slots - self.reserved < more:
             return False
-        self.owner[free[:more]] = request
         self.has[request] += more
+        self.reserved += more
         return True
 
     def leave(self, request: int) -> None:
-        self.owner[self.owner == request] = -1
-        del self.has[request]
-
-    def reserved(self) -> int:
-        return sum(self.has.values()) * self.size
+        self.reserved -= self.has.pop(request)
+        self.start.pop(request, None)
 
     def largest(self) -> int:
-        if self.layout.startswith("paged"):
-            return int((self.owner < 0).sum()) * self.size
-        return max((length for _, length in self.runs()), default=0)
+        return self.slots - self.reserved if self.paged else max((length for _, length in self.gaps()), default=0)
 
 
 def memory(study: Study, drawn: dict[int, Any]) -> Derived:
@@ -143,7 +144,10 @@ def follow(case: Any, drawn: Any, settings: Any) -> tuple[list[tuple[int, int, i
     """Samples and counts of one traffic through one layout."""
     arrival, final, prompt = drawn
     growing = case["filling"] == "growing"
-    room = Map(settings["slots"], case["layout"], settings["longest"])
+    room = Room(settings["slots"], case["layout"], settings["longest"])
+    comes: dict[int, list[int]] = {}
+    for request, step in enumerate(arrival):
+        comes.setdefault(step, []).append(request)
     inside: list[int] = []
     tokens: dict[int, int] = {}
     ends: dict[int, int] = {}
@@ -153,14 +157,16 @@ def follow(case: Any, drawn: Any, settings: Any) -> tuple[list[tuple[int, int, i
         for request in list(inside):
             if step > ends[request]:
                 counts["served"] += 1
-            elif growing and not room.grow(request, tokens[request] + 1):
-                counts["preempted"] += 1
-            else:
-                tokens[request] += growing
+            elif not growing:
                 continue
+            elif tokens[request] < room.has[request] or room.grow(request, tokens[request] + 1):
+                tokens[request] += 1
+                continue
+            else:
+                counts["preempted"] += 1
             room.leave(request)
             inside.remove(request)
-        for request in (r for r in range(len(arrival)) if arrival[r] == step):
+        for request in comes.get(step, ()):
             now = prompt[request] if growing else final[request]
             if room.admit(request, now, final[request]):
                 inside.append(request)
@@ -168,9 +174,9 @@ def follow(case: Any, drawn: Any, settings: Any) -> tuple[list[tuple[int, int, i
                 ends[request] = step + final[request] - prompt[request]
             else:
                 counts["refused"] += 1
-                counts["refused_by_holes"] += settings["slots"] - room.reserved() >= final[request]
+                counts["refused_by_holes"] += settings["slots"] - room.reserved >= final[request]
         if step % settings["every"] == 0:
-            samples.append((sum(tokens[request] for request in inside), room.reserved(), room.largest()))
+            samples.append((sum(tokens[request] for request in inside), room.reserved, room.largest()))
     return samples, counts
 
 
