@@ -1,4 +1,4 @@
-"""All interleavings of small programs, by copying states: nothing is run twice, and no program is a generator.
+"""All interleavings of small programs, by copying states: what follows from a state is found once, however it was reached.
 
 A program is a list of steps; a step is (guard, action). A program's next step may run when its guard is true of the state, or is
 None. An action changes the state and may return END. A state is a dict of integers, strings and lists.
@@ -29,29 +29,23 @@ def outcomes(start: State, programs: Sequence[Program], judge: Callable[[State],
     >>> outcomes({"n": 0}, [[(None, add)], [(None, add)]], lambda state: state["n"])
     [2, 2]
     """
-    found: list[int] = []
-    path: list[tuple[State, list[int], int]] = [(start, [0] * len(programs), 0)]
-    while path:  # a stack of (state, place in each program, first program still to be tried here)
-        state, places, first = path.pop()
-        left = [who for who, program in enumerate(programs) if places[who] < len(program)]
-        if not left:
-            found.append(judge(state))
-            continue
-        able = [who for who in left if may(programs[who][places[who]][0], state)]
-        if not able:
-            found.append(STUCK)
-            continue
-        who = next((one for one in able if one >= first), None)
-        if who is None:
-            continue
-        path.append((state, places, who + 1))
-        after = {key: list(value) if isinstance(value, list) else value for key, value in state.items()}
-        moved = list(places)
-        moved[who] += 1
-        if programs[who][places[who]][1](after) == END:
-            moved[who] = len(programs[who])
-        path.append((after, moved, 0))
-    return found
+    known: dict[Any, list[int]] = {}
+
+    def follow(state: State, places: tuple[int, ...]) -> list[int]:
+        key = places, frozenset((name, tuple(value) if isinstance(value, list) else value) for name, value in state.items())
+        if key not in known:
+            left = [who for who, program in enumerate(programs) if places[who] < len(program)]
+            able = [who for who in left if may(programs[who][places[who]][0], state)]
+            found = [] if able else [STUCK if left else judge(state)]
+            for who in able:
+                after = {name: list(value) if isinstance(value, list) else value for name, value in state.items()}
+                ended = programs[who][places[who]][1](after) == END
+                moved = len(programs[who]) if ended else places[who] + 1
+                found += follow(after, (*places[:who], moved, *places[who + 1 :]))
+            known[key] = found
+        return known[key]
+
+    return follow(start, (0,) * len(programs))
 
 
 def may(guard: Guard, state: State) -> bool:
