@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from audit.softmax import attend
 from audit.study import Derived, Study
 
 Matrix = NDArray[np.float64]
@@ -48,12 +50,12 @@ GIVEN |= {f"cost/{name}": "a measured time" for name in ("usual", "fixed")}
 
 def derive(study: Study) -> Iterator[Derived]:
     for dtype in _DTYPES:
-        yield from _paths(study, f"bits_{dtype}", "path", dtype)
-        yield from _paths(study, f"fixed_{dtype}", "fixed_path", dtype)
+        yield _paths(study, f"bits_{dtype}", "path", dtype)
+        yield _paths(study, f"fixed_{dtype}", "fixed_path", dtype)
         for block, width, heads, rows in (("reuse", 16, 1, 4), ("reuse_wide", 96, 4, 1)):
-            yield from _reuse(study, f"{block}_{dtype}", dtype, width, heads, rows)
+            yield _reuse(study, f"{block}_{dtype}", dtype, width, heads, rows)
     for dtype in _SHORT:
-        yield from _alarms(study, dtype)
+        yield _alarms(study, dtype)
 
 
 def rounded(x: Any, dtype: str) -> Matrix:
@@ -86,39 +88,34 @@ class _Network:
         self.embedding, self.heads, self.dtype = embedding, heads, dtype
         self.layers = [[rounded(w, dtype) for w in layer] for layer in layers]
 
-    def run(self, tokens: Sequence[int], foreign: Any = None, row: int = -1, upto: int = 0, window: int = 0) -> dict[str, Any]:
-        """All states, and K and V of each layer. foreign: another run, whose K and V at `row` the tokens from `upto` on see instead."""
+    def run(self, tokens: Sequence[int], past: tuple[list[Matrix], list[Matrix]] | None = None, window: int = 0) -> dict[str, Any]:
+        """All states of tokens behind a past, and K and V of each layer, the past's first; past: K and V of each layer [token, width]."""
         d = self.embedding.shape[1]
-        e = d // self.heads
-        x = []
-        for place, token in enumerate(tokens):
-            line = self.embedding[token].copy()
-            for pair in range(d // 2):
-                angle = place / 10000.0 ** (2 * pair / d)
-                line[2 * pair] += math.sin(angle)
-                line[2 * pair + 1] += math.cos(angle)
-            x.append(line)
-        state = rounded(np.array(x), self.dtype)
+        old = len(past[0][0]) if past else 0
+        state = rounded(self.embedding[list(tokens)] + _places(old + len(tokens), d)[old:], self.dtype)
+        place = np.arange(old + len(tokens))
+        seen = place <= place[old:, None]
+        if window:
+            seen &= place > place[old:, None] - window
         done: dict[str, Any] = {"k": [], "v": []}
-        for at, (wq, wk, wv) in enumerate(self.layers):
-            q, k, v = (np.einsum("md,de->me", state, w, optimize=False) for w in (wq, wk, wv))
+        for at, layer in enumerate(self.layers):
+            q, k, v = (np.einsum("md,de->me", state, w, optimize=False) for w in layer)
+            if past:
+                k, v = np.concatenate([past[0][at], k]), np.concatenate([past[1][at], v])
             done["k"].append(k)
             done["v"].append(v)
-            mixed = np.zeros_like(state)
-            for i in range(len(tokens)):
-                seen_k, seen_v = k[: i + 1].copy(), v[: i + 1].copy()
-                if foreign is not None and i >= upto:
-                    seen_k[row], seen_v[row] = foreign["k"][at][row], foreign["v"][at][row]
-                if window:
-                    seen_k, seen_v = seen_k[-window:], seen_v[-window:]
-                for h in range(self.heads):
-                    part = slice(h * e, (h + 1) * e)
-                    scores = (seen_k[:, part] * q[i, part]).sum(axis=1) / math.sqrt(e)
-                    weights = np.exp(scores - scores.max())
-                    mixed[i, part] = (weights[:, None] * seen_v[:, part]).sum(axis=0) / weights.sum()
-            state = np.tanh(state + mixed)
+            q, k, v = (part.reshape(len(part), self.heads, -1).swapaxes(0, 1) for part in (q, k, v))
+            mixed = attend(q, k, v, seen)
+            state = np.tanh(state + mixed.swapaxes(0, 1).reshape(state.shape))
         done["state"] = state
         return done
+
+
+@cache
+def _places(count: int, width: int) -> Matrix:
+    """Sinusoidal positions 0, 1, ..."""
+    angles = [[place / 10000.0 ** (2 * pair / width) for pair in range(width // 2)] for place in range(count)]
+    return np.array([[wave(angle) for angle in row for wave in (math.sin, math.cos)] for row in angles])
 
 
 def _network(study: Study, seed: int, dtype: str) -> _Network:
@@ -142,88 +139,87 @@ def _rank(pattern: int, width: int) -> int:
 
 def _ulps(a: Any, b: Any) -> float:
     width = 8 * a.dtype.itemsize
-    one, two = (np.ascontiguousarray(x).view(f"<u{a.dtype.itemsize}").ravel().tolist() for x in (a, b))
-    return float(max(abs(_rank(int(x), width) - _rank(int(y), width)) for x, y in zip(one, two, strict=True)))
+    one, two = (np.ascontiguousarray(x).view(f"<u{a.dtype.itemsize}").ravel() for x in (a, b))
+    apart = np.flatnonzero(one != two)
+    pairs = zip(one[apart].tolist(), two[apart].tolist(), strict=True)
+    return float(max((abs(_rank(x, width) - _rank(y, width)) for x, y in pairs), default=0))
 
 
 def _digest(x: Any) -> Any:
     return np.array(list(hashlib.sha256(np.ascontiguousarray(x).tobytes()).digest()), np.uint8)
 
 
-def _paths(study: Study, block: str, factor: str, dtype: str) -> Iterator[Derived]:
+def _paths(study: Study, block: str, factor: str, dtype: str) -> Derived:
     """All paths of a seed have the same exact values."""
-    factors = study.rows(block)
+    factors, chosen = study.rows(block), study.chosen(block)
     first = {row["seed"]: r for r, row in enumerate(factors) if row[factor] == "alone"}
-    exact: dict[int, Any] = {}
-    has_kv = block.startswith("bits")
-    for r in study.chosen(block):
-        seed = factors[r]["seed"]
-        base = first[seed]
-        if seed not in exact:
-            prefix, suffix = _requests(study, [seed])
-            exact[seed] = _network(study, seed, dtype).run([*prefix[0], *suffix[0]])
-        last = study.settings["model"]["prefix"] - 1
-        arrays = {"output": exact[seed]["state"][-1]}
-        if has_kv:
-            arrays |= {name: np.array([layer[last] for layer in exact[seed][name]]) for name in ("k", "v")}
-        stored = {name: study.read(block, name, [base, r]) for name in arrays}
-        values = {name: study.decoded(block, name, [base, r]) for name in arrays}
-        digests = {name: study.read(block, f"{name}_sha256", [base, r]) for name in ("k", "v", "output")}
-        own = {"output_ulp": [_ulps(*stored["output"])]}
-        if has_kv:
-            own |= {"k_ulp": [_ulps(*stored["k"])], "v_ulp": [_ulps(*stored["v"])]}
-            own["kv_error"] = [max(float(np.abs(values[name][1] - values[name][0]).max()) for name in ("k", "v"))]
-            own["output_error"] = [float(np.abs(values["output"][1] - values["output"][0]).max())]
-        yield Derived(
-            block,
-            [r],
-            {name: stored_bits(value, dtype)[None] for name, value in arrays.items()}
-            | {"output_sha256": _digest(stored["output"][1])[None]},
-            {f"{name}_equal": [bool((pair[0] == pair[1]).all())] for name, pair in digests.items()},
-            own=own,
-        )
+    base = [first[factors[r]["seed"]] for r in chosen]
+    last = study.settings["model"]["prefix"] - 1
+    exact: dict[int, dict[str, Matrix]] = {}
+    for seed in dict.fromkeys(factors[r]["seed"] for r in chosen):
+        prefix, suffix = _requests(study, [seed])
+        run = _network(study, seed, dtype).run([*prefix[0], *suffix[0]])
+        exact[seed] = {name: np.array([layer[last] for layer in run[name]]) for name in ("k", "v")} | {"output": run["state"][-1]}
+    names = ("k", "v", "output") if block.startswith("bits") else ("output",)
+    arrays = {name: stored_bits(np.array([exact[factors[r]["seed"]][name] for r in chosen]), dtype) for name in names}
+    own, errors = {}, {}
+    for name in names:
+        pairs = list(zip(study.read(block, name, base), study.read(block, name, chosen), strict=True))
+        own[f"{name}_ulp"] = [_ulps(*pair) for pair in pairs]
+        gaps = np.abs(study.decoded(block, name, chosen) - study.decoded(block, name, base))
+        errors[name] = gaps.reshape(len(chosen), -1).max(axis=1).tolist()
+    if block.startswith("bits"):
+        own |= {"kv_error": [max(pair) for pair in zip(errors["k"], errors["v"], strict=True)], "output_error": errors["output"]}
+    arrays["output_sha256"] = np.array([_digest(row) for row in study.read(block, "output", chosen)])
+    equal: dict[str, Sequence[bool]] = {}
+    for name in ("k", "v", "output"):
+        one, two = (study.read(block, f"{name}_sha256", rows) for rows in (base, chosen))
+        equal[f"{name}_equal"] = (one == two).all(axis=1).tolist()
+    return Derived(block, chosen, arrays, equal, own=own)
 
 
-def _alarms(study: Study, dtype: str) -> Iterator[Derived]:
+def _alarms(study: Study, dtype: str) -> Derived:
     block, s, a = f"alarms_{dtype}", study.settings["model"], study.settings["alarms"]
-    factors = study.rows(block)
+    factors, chosen = study.rows(block), study.chosen(block)
     runs: dict[Any, Any] = {}
-    for r in study.chosen(block):
+    exact: dict[str, list[Matrix]] = {"alone": [], "together": [], "perturbed": []}
+    for r in chosen:
         row = factors[r]
         key = row["seed"], row["request"]
         if key not in runs:
             net, (prefix, suffix) = _network(study, row["seed"], dtype), _requests(study, list(key))
-            mine = [*prefix[0], *suffix[0]]
-            clean = net.run(mine)["state"][-1]
-            leaks = []
-            for shift in (0, 7):  # the neighbour as it is, and with its content changed
-                neighbour = net.run([*((prefix[1] + shift) % s["vocabulary"])])
-                leaks.append(net.run(mine, neighbour, a["leaked_row"], s["prefix"])["state"][-1])
-            runs[key] = clean, leaks
+            mine, leaks = net.run(prefix[0]), []
+            for shift in (0, 7):  # the neighbour as it is, and with its content changed; what comes behind the row does not reach it
+                neighbour = net.run((prefix[1][: a["leaked_row"] + 1] + shift) % s["vocabulary"])
+                kv = [[layer.copy() for layer in mine[name]] for name in ("k", "v")]
+                for name, layers in zip(("k", "v"), kv, strict=True):
+                    for layer, theirs in zip(layers, neighbour[name], strict=True):
+                        layer[a["leaked_row"]] = theirs[-1]
+                leaks.append(net.run(suffix[0], (kv[0], kv[1]))["state"][-1])
+            runs[key] = net.run(suffix[0], (mine["k"], mine["v"]))["state"][-1], leaks
         clean, leaks = runs[key]
         bad = row["situation"] == "contaminated"
-        exact = {"alone": clean, "together": leaks[0] if bad else clean, "perturbed": leaks[1] if bad else clean}
-        one, two, three = (study.read(block, name, [r])[0] for name in ("alone", "together", "perturbed"))
-        x, y = (study.decoded(block, name, [r])[0] for name in ("alone", "together"))
-        tokens = [study.read(block, f"tokens_{name}", [r])[0].tolist() for name in ("alone", "together")]
-        yield Derived(
-            block,
-            [r],
-            {name: stored_bits(value, dtype)[None] for name, value in exact.items()},
-            {
-                "alarm_bits": [one.tobytes() != two.tobytes()],
-                "alarm_tolerance": [max(abs(p - q) for p, q in zip(x.tolist(), y.tolist(), strict=True)) > a["tolerance"][dtype]],
-                "alarm_tokens": [tokens[0] != tokens[1]],
-                "alarm_perturbation": [two.tobytes() != three.tobytes()],
-            },
-        )
+        for name, value in (("alone", clean), ("together", leaks[0] if bad else clean), ("perturbed", leaks[1] if bad else clean)):
+            exact[name].append(value)
+    arrays = {name: stored_bits(np.array(values), dtype) for name, values in exact.items()}
+    one, two, three = ([row.tobytes() for row in study.read(block, name, chosen)] for name in exact)
+    x, y = (study.decoded(block, name, chosen).tolist() for name in ("alone", "together"))
+    gaps = [max(abs(p - q) for p, q in zip(*pair, strict=True)) for pair in zip(x, y, strict=True)]
+    tokens = (study.read(block, f"tokens_{name}", chosen).tolist() for name in ("alone", "together"))
+    alarms = {
+        "alarm_bits": [p != q for p, q in zip(one, two, strict=True)],
+        "alarm_tolerance": [gap > a["tolerance"][dtype] for gap in gaps],
+        "alarm_tokens": [p != q for p, q in zip(*tokens, strict=True)],
+        "alarm_perturbation": [p != q for p, q in zip(two, three, strict=True)],
+    }
+    return Derived(block, chosen, arrays, alarms)
 
 
-def _reuse(study: Study, block: str, dtype: str, width: int, heads: int, rows: int) -> Iterator[Derived]:
+def _reuse(study: Study, block: str, dtype: str, width: int, heads: int, rows: int) -> Derived:
     s = study.settings["reuse"]
-    factors = study.rows(block)
+    factors, chosen = study.rows(block), study.chosen(block)
     made: dict[Any, Any] = {}
-    for r in study.chosen(block):
+    for r in chosen:
         seed, condition = factors[r]["seed"], factors[r]["condition"]
         if (seed, condition) not in made:
             rng = np.random.default_rng([3, seed, width])
@@ -236,5 +232,7 @@ def _reuse(study: Study, block: str, dtype: str, width: int, heads: int, rows: i
                 layers[0, 1, 0, 0] += s["weight_change"]
             window = s["window"] if condition == "different-window" else 0
             made[seed, condition] = _Network(embedding, layers, heads, dtype).run(prefix + suffix, window=window)["state"][-rows:]
-        value = made[seed, condition][None]
-        yield Derived(block, [r], {"fresh": value, "guarded": value}, {"reused": [condition in ("same-prefix", "new-suffix")]})
+    conditions = [(factors[r]["seed"], factors[r]["condition"]) for r in chosen]
+    values = np.array([made[key] for key in conditions])
+    reused = [condition in ("same-prefix", "new-suffix") for _, condition in conditions]
+    return Derived(block, chosen, {"fresh": values, "guarded": values}, {"reused": reused})
