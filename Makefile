@@ -7,7 +7,7 @@ SETUP = @command -v $(PYTHON) >/dev/null 2>&1 || { echo "make: $(PYTHON) not fou
 EXPERIMENT = @test -n "$(EXP)" || { echo "make $@: which experiment? Say for example: make $@ EXP=06" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run audit protocol figure keep freeze verify cite key diff replicate battery list new oracles test bench campaign clean lock format readme report show test-site notebooks test-notebooks
+.PHONY: help run audit protocol figure keep freeze verify cite key diff replicate battery completion list new oracles test bench campaign clean lock format readme report show test-site notebooks test-notebooks
 
 help:  ## print these lines
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,10 @@ battery:  ## is each request alone in your cache? make battery TARGET=module:fac
 	@test -n "$(TARGET)" || { echo "make $@: which system? Say for example: make $@ TARGET=mine.py:factory" >&2; exit 2; }
 	$(SETUP)
 	@$(PY) -m labcore battery "$(TARGET)" $(ARGS)
+
+completion:  ## make bash complete the overrides of a run: eval "$(make -s completion)"
+	$(SETUP)
+	@$(PY) -m labcore completion
 
 list:  ## list the experiments, their kept runs and verdicts
 	$(SETUP)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 from labcore.errors import Refused
 from labcore.protocol import Protocol, parse
 
+FIXED = ("hydra", "experiment", "schema")  # not the protocol's to change
+
 
 def resolve(root: Path, experiment: str, overrides: list[str]) -> Protocol:
     """The protocol of conf/experiment/<experiment>.yaml with overrides such as `seeds=[1,2,3]` or `seeds=range(0,10000)`.
@@ -24,7 +28,7 @@ def resolve(root: Path, experiment: str, overrides: list[str]) -> Protocol:
     """
     parsed = [_parse(text) for text in overrides]
     try:
-        with initialize_config_dir(config_dir=str(root / "conf"), version_base="1.3", job_name="labcore"):
+        with _conf(root):
             base = compose("config", [f"experiment={experiment}"])
             for override in parsed:
                 _known(OmegaConf.to_container(base, resolve=False), override)
@@ -40,6 +44,32 @@ def resolve(root: Path, experiment: str, overrides: list[str]) -> Protocol:
     return parse(data, f"conf/experiment/{experiment}.yaml" + (f" with {' '.join(overrides)}" if overrides else ""))
 
 
+def completions(root: Path, experiment: str, word: str) -> list[str]:
+    """What the beginning of an override may become, as Hydra's own completion has it: keys, followed by a dot or an equals sign, and behind
+    the sign the present value, where it can stand on a command line as it is.
+    """
+    with _conf(root):
+        data: Any = OmegaConf.to_container(compose("config", [f"experiment={experiment}"]), resolve=True)
+    data = {key: value for key, value in data.items() if key not in FIXED}
+    key, given, typed = word.partition("=")
+    *parents, last = key.split(".")
+    for part in parents:
+        data = data.get(part) if isinstance(data, dict) else None
+    if not isinstance(data, dict):
+        return []
+    if not given:
+        before = "".join(f"{part}." for part in parents)
+        names = [str(name) for name in data if str(name).startswith(last)]
+        return [f"{before}{name}{'.' if isinstance(data[name], dict) and data[name] else '='}" for name in names]
+    value = json.dumps(data.get(last), separators=(",", ":")).strip('"')
+    plain = last in data and not isinstance(data[last], dict) and re.fullmatch(r"[\w.,+\[\]-]+", value)
+    return [f"{key}={value} "] if plain and value.startswith(typed) else []
+
+
+def _conf(root: Path) -> Any:
+    return initialize_config_dir(config_dir=str(root / "conf"), version_base="1.3", job_name="labcore")
+
+
 def _parse(text: str) -> Override:
     if text.startswith(("+", "~")):
         raise Refused(f"override {text!r}: got one that adds or removes a key; wanted key=value for a key of the protocol")
@@ -48,7 +78,7 @@ def _parse(text: str) -> Override:
     except HydraException as error:
         raise Refused(f"override {text!r}: {str(error).splitlines()[0]}; wanted key=value") from None
     key = override.key_or_group
-    if key.split(".")[0] in ("hydra", "experiment", "schema") or override.package:
+    if key.split(".")[0] in FIXED or override.package:
         raise Refused(f"override {text!r}: {key} is not the protocol's to change")
     if override.is_sweep_override() and not override.is_range_sweep():
         raise Refused(f"override {text!r}: got a sweep; wanted one value, a list [a,b] or range(start,stop)")
