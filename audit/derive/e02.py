@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from audit.derive.e01 import Model
+from audit.draws import groups
 from audit.masked import Row, pour, scores, weigh
 from audit.study import Array, Derived, Study
 
@@ -84,58 +85,77 @@ def published(study: Study, made: list[list[Array]], variant: str) -> dict[str, 
 
 
 def others(terms: Array) -> Array:
-    """For each place the sum of all other terms, by running sums from both ends; terms [n, ...]."""
-    ahead = np.concatenate([np.zeros((1, *terms.shape[1:])), np.cumsum(terms, axis=0)[:-1]])
-    behind = np.concatenate([np.cumsum(terms[::-1], axis=0)[::-1][1:], np.zeros((1, *terms.shape[1:]))])
+    """For each place the sum of all other terms, by running sums from both ends; terms [head, query, n, ...]."""
+    none = np.zeros_like(terms[:, :, :1])
+    ahead = np.concatenate([none, np.cumsum(terms, axis=2)[:, :, :-1]], axis=2)
+    behind = np.concatenate([np.cumsum(terms[:, :, ::-1], axis=2)[:, :, ::-1][:, :, 1:], none], axis=2)
     return np.asarray(ahead + behind)
 
 
-def line(settings: dict[str, Any], variant: str, i: int, own: Array, far: Array, moved: Array, v: Array, far_v: Array) -> Row:
-    """row_sum, distance, by_key, by_value of query i: logits of own keys [3], of foreign keys before and after their change [n]."""
-    top = max(own.max(), far.max(), moved.max())
-    seen = np.arange(3) <= i
-    base = np.exp(own - top)
-    single = np.exp(own[: i + 1] - own[: i + 1].max())
-    alone = single @ v[: i + 1] / single.sum()
-    if variant == "before" or variant == "after_renormalised":
-        output = (base * seen) @ v / (base * seen).sum()
-        return [1.0, float(np.abs(output - alone).max()), 0.0, 0.0]
-    if variant == "after":
-        near = (base * seen) @ v
-        rest = base.sum() + others(np.exp(far - top))
-        total = base.sum() + np.exp(far - top).sum()
-        change = np.abs(near).max() * np.abs(1 / (rest + np.exp(moved - top)) - 1 / total)
-        return [float((base * seen).sum() / total), float(np.abs(near / total - alone).max()), float(change.max()), 0.0]
+def most(rows: Array) -> Array:
+    """The largest absolute value of each head and query."""
+    return np.asarray(np.abs(rows).reshape(*rows.shape[:2], -1).max(axis=2))
+
+
+def mixed(weights: Array, values: Array) -> Array:
+    """Sums of weights [head, query, n] times values [head, n, number]."""
+    return np.asarray(np.einsum("hqn,hnd->hqd", weights, values))
+
+
+def lines(settings: dict[str, Any], variant: str, own: Array, far: Array, moved: Array, v: Array, far_v: Array) -> dict[str, Array]:
+    """What the sweep keeps, [head, query], from logits of own keys [head, query, 3], of foreign keys before and after their change."""
+    zero = np.zeros(own.shape[:2])
+    seen = np.tri(3, dtype=bool)
+    single = np.exp(np.where(seen, own, -np.inf) - np.where(seen, own, -np.inf).max(axis=2, keepdims=True))
+    alone = mixed(single, v) / single.sum(axis=2, keepdims=True)
     hidden = fill(settings, variant)
     if variant == "replace_small":
-        own, far, moved = np.where(seen, own, hidden), np.full(len(far), hidden), np.full(len(far), hidden)
-    else:
+        own, far, moved = np.where(seen, own, hidden), np.full_like(far, hidden), np.full_like(far, hidden)
+    elif variant.startswith("add"):
         own, far, moved = own + np.where(seen, 0.0, hidden), far + hidden, moved + hidden
-    top = max(own.max(), far.max(), moved.max())
-    base, far_e, moved_e = np.exp(own - top), np.exp(far - top), np.exp(moved - top)
+    top = np.max([part.max(axis=2) for part in (own, far, moved)], axis=0)[..., None]
+    base, far_e, moved_e = (np.exp(part - top) for part in (own, far, moved))
+    if variant == "before" or variant == "after_renormalised":
+        output = mixed(base * seen, v) / (base * seen).sum(axis=2, keepdims=True)
+        return {"row_sum": zero + 1, "distance": most(output - alone), "by_key": zero, "by_value": zero}
     if variant == "add_large":
         far_e, moved_e = np.zeros_like(far), np.zeros_like(far)  # exp(-9000) is 0
-    total = base.sum() + far_e.sum()
-    output = (base @ v + far_e @ far_v) / total
-    rest = base @ v + others(far_e[:, None] * far_v)
-    after = (rest + moved_e[:, None] * far_v) / (base.sum() + others(far_e) + moved_e)[:, None]
-    return [1.0, float(np.abs(output - alone).max()), float(np.abs(after - output).max()), float((far_e / total).max()) * settings["step"]]
+    total = (base.sum(axis=2) + far_e.sum(axis=2))[..., None]
+    rest = base.sum(axis=2, keepdims=True) + others(far_e)
+    if variant == "after":
+        near = mixed(base * seen, v)
+        change = most(near) * most(1 / (rest + moved_e) - 1 / total)
+        return {
+            "row_sum": (base * seen).sum(axis=2) / total[..., 0],
+            "distance": most(near / total - alone),
+            "by_key": change,
+            "by_value": zero,
+        }
+    output = (mixed(base, v) + mixed(far_e, far_v)) / total
+    without = mixed(base, v)[:, :, None] + others(far_e[..., None] * far_v[:, None])
+    after = (without + moved_e[..., None] * far_v[:, None]) / (rest + moved_e)[..., None]
+    by_value = most(far_e / total) * settings["step"]
+    return {"row_sum": zero + 1, "distance": most(output - alone), "by_key": most(after - output[:, :, None]), "by_value": by_value}
 
 
-def sweep(study: Study, made: dict[int, list[list[Array]]], factors: dict[str, Any]) -> dict[str, Array]:
-    """One row of the sweep."""
-    s, n = study.settings, factors["foreign"]
-    q, k, v = made[factors["seed"]][0]
-    rng = np.random.default_rng([factors["seed"], n])
-    far_k, far_v = rng.normal(size=(len(k), n, k.shape[-1])), rng.normal(size=(len(v), n, v.shape[-1]))
-    root = math.sqrt(k.shape[-1])
-    found = []
-    for h in range(len(q)):
-        for i in range(3):
-            own, far, moved = (factors["scale"] * (keys @ q[h, i]) / root for keys in (k[h], far_k[h], far_k[h] + s["step"]))
-            found.append(line(s, factors["variant"], i, own, far, moved, v[h], far_v[h]))
-    table = np.array(found).reshape(len(q), 3, 4)
-    return {name: table[None, ..., column] for column, name in enumerate(("row_sum", "distance", "by_key", "by_value"))}
+def sweep(study: Study, made: dict[int, list[list[Array]]]) -> Derived:
+    """The sweep; rows of one seed and number of foreign keys share their logits."""
+    step = study.settings["step"]
+    arrays: dict[str, list[Array]] = {name: [] for name in ("row_sum", "distance", "by_key", "by_value")}
+    for _, cases in groups(study, "sweep", "seed"):
+        seed = cases[0]["seed"]
+        q, k, v = made[seed][0]
+        drawn: dict[int, tuple[list[Array], Array]] = {}
+        for factors in cases:
+            n = factors["foreign"]
+            if n not in drawn:
+                rng = np.random.default_rng([seed, n])
+                far_k, far_v = rng.normal(size=(len(k), n, k.shape[-1])), rng.normal(size=(len(v), n, v.shape[-1]))
+                drawn[n] = [np.einsum("hqd,hnd->hqn", q, keys) for keys in (k, far_k, far_k + step)], far_v
+            own, far, moved = (factors["scale"] * part / math.sqrt(k.shape[-1]) for part in drawn[n][0])
+            for name, part in lines(study.settings, factors["variant"], own, far, moved, v, drawn[n][1]).items():
+                arrays[name].append(part)
+    return Derived("sweep", study.chosen("sweep"), {name: np.array(parts) for name, parts in arrays.items()})
 
 
 def snippet(made: list[list[Array]], name: str) -> dict[str, Any]:
@@ -166,13 +186,11 @@ def snippet(made: list[list[Array]], name: str) -> dict[str, Any]:
 def derive(study: Study) -> Iterator[Derived]:
     """Row by row."""
     made = models(study)
-    for block in ("published", "sweep", "snippets"):
-        for row in study.chosen(block):
-            factors = study.rows(block)[row]
-            if block == "published":
-                arrays = {name: a[None] for name, a in published(study, made[factors["seed"]], factors["variant"]).items()}
-                yield Derived(block, [row], arrays)
-            elif block == "sweep":
-                yield Derived(block, [row], sweep(study, made, factors))
-            else:
-                yield Derived(block, [row], **snippet(made[factors["seed"]], factors["snippet"]))
+    for row in study.chosen("published"):
+        factors = study.rows("published")[row]
+        arrays = {name: a[None] for name, a in published(study, made[factors["seed"]], factors["variant"]).items()}
+        yield Derived("published", [row], arrays)
+    yield sweep(study, made)
+    for row in study.chosen("snippets"):
+        factors = study.rows("snippets")[row]
+        yield Derived("snippets", [row], **snippet(made[factors["seed"]], factors["snippet"]))
