@@ -41,19 +41,17 @@ class Model:
         self.table = rng.normal(0, 1, (10, width))
         self.maps = [rng.normal(0, width**-0.5, (heads, width, dim)) for _ in range(3)]
 
-    def state(self, token: int, position: int, scale: float = 1.0) -> Array:
-        """Embedding plus sinusoidal position of one token."""
-        width = self.table.shape[1]
-        code = []
-        for i in range(0, width, 2):
-            angle = position / 10000.0 ** (i / width)
-            code += [math.sin(angle), math.cos(angle)]
-        return np.asarray(scale * self.table[token] + np.array(code))
-
     def qkv(self, tokens: list[int], positions: list[int], scale: float = 1.0) -> list[Array]:
-        """q, k, v, each [head, token, dim]."""
-        x = [self.state(t, p, scale) for t, p in zip(tokens, positions, strict=True)]
-        return [np.array([[row @ head for row in x] for head in part]) for part in self.maps]
+        """q, k, v, each [head, token, dim], of embeddings plus sinusoidal positions."""
+        x = scale * self.table[tokens] + np.array([code(position, self.table.shape[1]) for position in positions])
+        return [np.einsum("tw,hwd->htd", x, part) for part in self.maps]
+
+
+@cache
+def code(position: int, width: int) -> list[float]:
+    """The sinusoidal position of a token."""
+    angles = [position / 10000.0 ** (i / width) for i in range(0, width, 2)]
+    return [wave(angle) for angle in angles for wave in (math.sin, math.cos)]
 
 
 @cache
@@ -121,6 +119,15 @@ def condition_arrays(name: str, q: Array, k: Array, v: Array, other: list[Array]
         out["row_sum"] = grid(lambda r, h, i: math.fsum(w[r, h, i]), 2, 2, 3)
         out["rest"] = 1 - out["leak"]
     return out
+
+
+def softmax(rows: Array, seen: Array) -> Array:
+    """Weights of logits [..., key] over the seen keys, 0 elsewhere; all 0 if none is seen."""
+    hidden = np.where(seen, rows, -np.inf)
+    top = hidden.max(axis=-1, keepdims=True)
+    powers = np.exp(hidden - np.where(np.isneginf(top), 0.0, top))
+    total = powers.sum(axis=-1, keepdims=True)
+    return np.asarray(powers / np.where(total == 0, 1.0, total))
 
 
 def swapped(own: Array, other: Array, request: int) -> Array:
@@ -356,18 +363,17 @@ def broadcast(study: Study, factors: dict[str, Any]) -> Derived:
     owner = [r for r, m in enumerate(lengths) for _ in range(m)]
     keys = total if shared else longest
 
-    def leak(r: int, h: int, i: int) -> float:
-        at = lengths[r] - n + i if variant == "padded_on_query_axis" else i
-        limit = {"right_padded": r, "padded_as_heads": h, "padded_as_queries": i}.get(variant)
-        if shared:
-            seen = [owner[j] == (r if variant == "right_owner" else h) for j in range(keys)]
-            foreign = [owner[j] != r for j in range(keys)]
-        else:
-            seen = [limit is None or j < lengths[limit] for j in range(keys)]
-            foreign = [j >= lengths[r] for j in range(keys)]
-        return mass(weigh(scores(q[r, h, at], k[0 if shared else r, h, :keys]), seen), foreign)
-
-    return Derived("broadcast", None, {"leak": grid(leak, n, n, n)[None]})
+    to, head, place, key = np.ogrid[:n, :n, :n, :keys]
+    mine, by_owner = np.array(lengths)[to], np.array(owner)
+    if shared:
+        seen, foreign = by_owner[key] == (to if variant == "right_owner" else head), by_owner[key] != to
+    else:
+        limit = {"right_padded": to, "padded_as_heads": head, "padded_as_queries": place}.get(variant)
+        seen, foreign = key < (keys if limit is None else np.array(lengths)[limit]), key >= mine
+    at = mine - n + place if variant == "padded_on_query_axis" else place
+    row = np.einsum("rhid,rhjd->rhij", q[to, head, at][..., 0, :], np.broadcast_to(k, (n, *k.shape[1:]))[:, :, :keys])
+    weights = softmax(row / math.sqrt(s["head_dim"]), seen)
+    return Derived("broadcast", None, {"leak": (weights * foreign).sum(axis=-1)[None]})
 
 
 def shapes(study: Study, factors: dict[str, Any]) -> Derived:
@@ -432,28 +438,21 @@ def variance(study: Study, factors: dict[str, Any]) -> Derived:
     """Sums of squares between group means, group by group."""
     made, scale = of(study, factors["seed"]), factors["token_scale"]
     other = made.qkv([8] * 7, list(range(7)), scale)[1]
-    rows: dict[tuple[int, int, int], list[Row]] = {}
-    for a in range(7):
-        for p in range(7):
-            q, k, _ = made.qkv([(a + i) % 7 for i in range(7)], [(p + i) % 7 for i in range(7)], scale)
-            for h in range(len(q)):
-                mine, cross = scores(q[h, 6], k[h]), scores(q[h, 6], other[h])
-                for state, row in enumerate(
-                    (weigh(mine, [True] * 7), weigh(cross + mine, [j >= 7 for j in range(14)])[7:], weigh(cross + mine, [True] * 14)[7:])
-                ):
-                    rows.setdefault((a, p, state), []).append(row)
-    data = {cell: np.array(value) for cell, value in rows.items()}  # [head, key]
-    grand = np.mean(list(data.values()), axis=0)
-    total = math.fsum(float(((d - grand) ** 2).sum()) for d in data.values())
+    # token and position of each place of the 49 windows, and q, k of all 49 pairs of them
+    token, position = (np.array([[(start[axis] + i) % 7 for i in range(7)] for start in np.ndindex(7, 7)]) for axis in range(2))
+    q, k, _ = made.qkv([j // 7 for j in range(49)], [j % 7 for j in range(49)], scale)
+    pair = 7 * token + position  # [window, place]
+    query, root = q[:, pair[:, 6]], math.sqrt(q.shape[-1])
+    mine, cross = np.einsum("hwd,hwjd->hwj", query, k[:, pair]) / root, np.einsum("hwd,hjd->hwj", query, other) / root
+    both, everything = np.concatenate([cross, mine], axis=-1), np.ones(14, bool)
+    states = softmax(mine, everything[:7]), softmax(both, np.arange(14) >= 7)[..., 7:], softmax(both, everything)[..., 7:]
+    data = np.stack(states).reshape(3, len(q), 7, 7, 7).transpose(2, 3, 0, 1, 4)  # [token, position, state, head, key]
+    grand = data.mean(axis=(0, 1, 2))
     shares = []
     for axis in range(3):
-        between = 0.0
-        for level in {cell[axis] for cell in data}:
-            group = [d for cell, d in data.items() if cell[axis] == level]
-            between += len(group) * float(((np.mean(group, axis=0) - grand) ** 2).sum())
-        shares.append(between / total)
-    near = [float(d[:, 5] @ np.ones(len(d)) + d[:, 6] @ np.ones(len(d))) / len(d) for cell, d in data.items() if cell[2] == 0]
-    values = [*shares, 1 - math.fsum(shares), math.fsum(near) / len(near)]
+        means = data.mean(axis=tuple({0, 1, 2} - {axis}))
+        shares.append(float(((means - grand) ** 2).sum() / len(means) / ((data - grand) ** 2).mean(axis=(0, 1, 2)).sum()))
+    values = [*shares, 1 - math.fsum(shares), float(data[:, :, 0, :, 5:].sum(axis=-1).mean())]
     names = ("token_share", "position_share", "state_share", "mixed_share", "neighbour_weight")
     return Derived("variance", None, own={name: [value] for name, value in zip(names, values, strict=True)})
 
