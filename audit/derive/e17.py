@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -70,13 +70,12 @@ class _Model:
         self.heads, self.groups, self.depth, self.width = s["heads"], groups, depth, s["width"]
         d, f = s["width"], s["hidden"]
         narrow = groups * (d // s["heads"])
-        rng = np.random.default_rng([1, seed, depth, groups])
-        sizes = [(d, d), (d, narrow), (d, narrow), (d, d), (d, f), (f, d)]
+        sizes = (d, d), (d, narrow), (d, narrow), (d, d), (d, f), (f, d)
         gain = [1 / math.sqrt(1 + i) for i in range(d)]
         mean = math.sqrt(math.fsum(g * g for g in gain) / d)
         self.weights: list[dict[str, Matrix]] = []
-        for _ in range(depth):
-            layer = {name: rng.standard_normal(shape) / math.sqrt(shape[0]) for name, shape in zip(_NAMES, sizes, strict=True)}
+        for drawn in _draw(seed, depth, groups, sizes):
+            layer = dict(zip(_NAMES, drawn, strict=True))
             if kind == "trained_like":
                 for name in ("q", "k", "v", "up"):
                     layer[name] = layer[name] * (np.array(gain)[:, None] / mean) * (2 if name == "q" else 1)
@@ -90,36 +89,34 @@ class _Model:
         self.start = s["prefix"]
         steps = self.run(self.embed([[*prefix, *suffix], [*foreign, *suffix]]))
         self.cache, self.foreign = ([step.of(slice(self.start), slice(n, n + 1)).cache for step in steps] for n in (0, 1))
-        self.clean = [step.of(slice(self.start, None), slice(1)) for step in steps]
+        self.clean = [step.of(slice(-s["suffix"], None), slice(1)) for step in steps]
         self.suffix = self.embed([[*prefix, *suffix]])[:, self.start :]
 
     def embed(self, tokens: Any) -> Matrix:
         """Tokens (sequence, token) as (width, token, sequence)."""
         tokens = np.asarray(tokens)
-        places = [[_place(i, at, self.width) for at in range(self.width)] for i in range(tokens.shape[1])]
-        return np.ascontiguousarray((self.embedding[tokens] + np.array(places)).T)
+        return np.ascontiguousarray((self.embedding[tokens] + _places(tokens.shape[1], self.width)).T)
 
     def run(self, x: Matrix) -> list[_Step]:
-        """All layers, with nothing before."""
+        """All layers, with nothing before; of the prefix, the last layer gives K and V alone."""
         nothing = [np.zeros((self.groups, self.width // self.heads, 0, x.shape[2]))] * 2
         done: list[_Step] = []
         for at in range(self.depth):
-            done.append(self.layer(at, done[-1].state if done else x, nothing))
+            done.append(self.layer(at, done[-1].state if done else x, nothing, self.start if at == self.depth - 1 else 0))
         return done
 
-    def layer(self, at: int, x: Matrix, past: list[Matrix]) -> _Step:
-        """One layer."""
+    def layer(self, at: int, x: Matrix, past: list[Matrix], first: int = 0) -> _Step:
+        """One layer; K and V of all tokens, the rest from the token `first` on."""
         d, (_, tokens, sequences), w = self.width, x.shape, self.weights[at]
         y = _times(w["qkv"], _normal(x))
-        q = y[:d].reshape(self.groups, -1, d // self.heads, tokens, sequences)
-        cache = [
-            np.concatenate([old, new.reshape(self.groups, -1, tokens, sequences)], axis=2)
-            for old, new in zip(past, np.split(y[d:], 2), strict=True)
-        ]
+        q = y[:d].reshape(self.groups, -1, d // self.heads, tokens, sequences)[:, :, :, first:]
+        new = y[d:].reshape(2, self.groups, -1, tokens, sequences)
+        cache = [np.concatenate(pair, axis=2) for pair in zip(past, new, strict=True)]
         heads, entropy = _attend(q, *cache)
-        branch = _times(w["o"], heads.reshape(d, tokens, sequences))
-        x = x + branch
-        x = x + _times(w["down"], np.tanh(_times(w["up"], _normal(x))))
+        branch = _times(w["o"], heads.reshape(d, -1, sequences))
+        x = x[:, first:] + branch
+        hidden = _times(w["up"], _normal(x))
+        x += _times(w["down"], np.tanh(hidden, out=hidden))
         return _Step(x, branch, heads, entropy / self.heads, cache)
 
     def polluted(self, faults: Sequence[Fault], block: list[int], loud: Any) -> list[_Step]:
@@ -147,10 +144,18 @@ class _Model:
         return np.concatenate(mixed, axis=3)
 
 
-@cache
-def _place(position: int, at: int, width: int) -> float:
-    angle = position / 10000.0 ** (at // 2 * 2 / width)
-    return math.cos(angle) if at % 2 else math.sin(angle)
+@lru_cache(1)
+def _draw(seed: int, depth: int, groups: int, sizes: tuple[tuple[int, int], ...]) -> list[list[Matrix]]:
+    """The random weights (in, out) of each layer; both kinds of weights are made of them, one after the other."""
+    rng = np.random.default_rng([1, seed, depth, groups])
+    return [[rng.standard_normal(shape) / math.sqrt(shape[0]) for shape in sizes] for _ in range(depth)]
+
+
+@lru_cache(1)
+def _places(count: int, width: int) -> Matrix:
+    """Sines in the even columns, cosines in the odd ones."""
+    angles = [[i / 10000.0 ** (2 * pair / width) for pair in range(width // 2)] for i in range(count)]
+    return np.array([[wave(angle) for angle in row for wave in (math.sin, math.cos)] for row in angles])
 
 
 def _normal(x: Matrix) -> Matrix:
@@ -271,7 +276,7 @@ def _usual(study: Study, model: _Model, seed: int) -> tuple[Matrix, Matrix]:
         [rng.integers(0, s["vocabulary"], s[name]) for name in ("prefix", "suffix")] for _ in range(study.settings["probes"]["population"])
     ]
     steps = model.run(model.embed([[*prefix, *suffix] for prefix, suffix in drawn]))
-    looks = np.array([step.of(slice(model.start, None)).look() for step in steps])
+    looks = np.array([step.of(slice(-s["suffix"], None)).look() for step in steps])
     return looks.mean(axis=1), looks.std(axis=1, ddof=1)
 
 
