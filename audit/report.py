@@ -20,7 +20,7 @@ def run_line(document: dict[str, Any]) -> str:
     return (
         f"{document['experiment'] or '-':<22} {document['run']:<12} {kind:<12} {document['verdict']:<12}"
         f" {number}, {rows} and {rederived['arrays']} arrays re-derived, {rederived['given']} given,"
-        f" largest difference {rederived['largest_difference']:.1e}"
+        f" differences within {rederived['largest_difference']:.0e}"
     )
 
 

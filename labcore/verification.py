@@ -6,6 +6,8 @@ start clears if this process is killed. A step that cannot be done says `not che
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -296,15 +298,27 @@ def _audited(checked: Checked, document: Mapping[str, Any], stored: Mapping[str,
             checked.findings.append(f"{where}: {finding['where']}: {finding['text']} ({finding['rule']})")
     auditor = document["auditor"]["version"]
     checked.say("audit", f"{document['verdict']}: levels {', '.join(levels)} by auditor {auditor}, {len(document['findings'])} findings")
+    same: Callable[[Any, Any], bool] = operator.eq
     if stored.get("auditor") == document["auditor"]:
         compared = document.keys() | stored.keys()
     else:
-        # Another version may word its levels otherwise; what it decided must stand.
-        compared = set(DECIDED)
+        # Another version may word its levels otherwise and compute a float in another order; what it decided must stand.
+        compared, same = set(DECIDED), _close
         checked.say("audit", f"the archived audit is of another auditor ({str(stored.get('auditor'))[:40]}); what it decided is compared")
-    for key in sorted(key for key in compared if document.get(key) != stored.get(key)):
+    for key in sorted(key for key in compared if not same(document.get(key), stored.get(key))):
         checked.find("audit", f"{where}: audit.json: its {key} is not what the auditor finds")
         return
+
+
+def _close(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same but for the last digits of floats."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_close(value, other[key]) for key, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_close, one, other))
+    if float in (type(one), type(other)) and {type(one), type(other)} <= {int, float}:
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(one == other)
 
 
 def _follows(

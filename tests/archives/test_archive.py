@@ -340,12 +340,20 @@ def test_a_large_archive_is_named_only_where_that_can_be_held_against_something(
 def test_an_audit_by_another_version_is_compared_in_what_it_decided(frozen: Any, tmp_path: Path) -> None:
     def older(document: dict[str, Any]) -> None:
         document |= {"auditor": {"version": "0.9"}, "rederived": {}}
+        values = document["claims"]["Z01"]["values"]
+        assert any(isinstance(value, float) for value in values.values())
+        document["claims"]["Z01"]["values"] = {name: value + 1e-15 for name, value in values.items()}
 
     def lying(document: dict[str, Any]) -> None:
         older(document)
         document["claims"]["Z01"]["verdict"] = "qualified"
 
-    for number, (change, wanted) in enumerate(((older, []), (lying, ["audit.json: its claims"]))):
+    def bending(document: dict[str, Any]) -> None:
+        older(document)
+        values = document["claims"]["Z01"]["values"]
+        document["claims"]["Z01"]["values"] = {name: value + 0.001 for name, value in values.items()}
+
+    for number, (change, wanted) in enumerate(((older, []), (lying, ["audit.json: its claims"]), (bending, ["audit.json: its claims"]))):
         (tmp_path / str(number)).mkdir()
         _, data = Forged(frozen.run, tmp_path / str(number), frozen.root).archive(change)
         with opened(frozen.workspace, place(frozen, tmp_path, data)) as checked:

@@ -62,7 +62,7 @@ def document(**more):
         "verdict": "VERIFIED",
         "findings": [],
         "levels": {"1": "checked", "2": "not checked: why"},
-        "rederived": {"rows": 3, "of": 4, "arrays": 2, "given": 1, "largest_difference": 1.5e-16},
+        "rederived": {"rows": 3, "of": 4, "arrays": 2, "given": 1, "largest_difference": 1e-10},
         "controls": {"seen": {"holds": True, "values": {"least": 0.5}, "note": ""}, "unseen": {"holds": False, "values": {}, "note": ""}},
         "claims": {"X1": {"verdict": "reproduced", "values": {"n": 3, "x": None}, "rule": "n = 3", "note": "n" * 95}},
     }
@@ -70,7 +70,7 @@ def document(**more):
 
 
 def test_a_run_on_a_line():
-    text = "no finding, 3/4 rows and 2 arrays re-derived, 1 given, largest difference 1.5e-16"
+    text = "no finding, 3/4 rows and 2 arrays re-derived, 1 given, differences within 1e-10"
     assert run_line(document()).endswith("VERIFIED     " + text)
     assert " 1 finding," in run_line(document(findings=[FINDING])) and " 2 findings," in run_line(document(findings=[FINDING] * 2))
     assert run_line(document(experiment="", kind="")).split()[:3] == ["-", "0" * 12, "-"]

@@ -22,6 +22,15 @@ def test_a_measure_gives_its_columns(tables):
     assert tables.expression("worst > 1", {"worst": None}) is None
 
 
+def test_a_mean_is_correctly_rounded_in_every_version_of_sqlite():
+    made = Tables()
+    made.add("main", ["x", "text"], [(1e16, "a"), (1.0, "b"), (-1e16, "c"), (None, "d")])
+    assert made.measure("SELECT avg(x) AS mean FROM main") == {"mean": 1 / 3}
+    assert made.measure("SELECT avg(x) AS mean FROM main WHERE x IS NULL") == {"mean": None}
+    with pytest.raises(NotAllowed):
+        made.measure("SELECT avg(text) AS mean FROM main")
+
+
 def test_joins_subqueries_and_common_tables_are_fine(tables):
     assert tables.measure("SELECT count(*) AS n FROM main a JOIN main b ON a.row = b.row + 1 WHERE a.kind <> b.kind") == {"n": 49}
     assert tables.measure("WITH x AS (SELECT gap FROM main WHERE kind = 'a') SELECT min(gap) AS least FROM x") == {"least": 0.0}
