@@ -25,8 +25,12 @@ def batches(protocol: Protocol) -> Iterator[Batch]:
     yield from published(protocol)
     yield steps(protocol)
     yield triangle(protocol)
-    yield scaling(protocol)
-    yield from generation(protocol)
+    plan = Plan(**protocol.settings["training"])
+    # The two long parts side by side.
+    parts = [partial(scaling, protocol), *(partial(train, seed, plan) for seed in protocol.values("network"))]
+    scaled, *models = in_order(lambda part: part(), parts, processors())
+    yield scaled
+    yield from generation(protocol, models)
 
 
 def sequence(settings: dict[str, Any], count: int | None = None) -> Ints:
@@ -196,14 +200,11 @@ def slope(lengths: list[int], counts: list[int]) -> float:
     return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
 
 
-def generation(protocol: Protocol) -> Iterator[Batch]:
+def generation(protocol: Protocol, models: list[Trained]) -> Iterator[Batch]:
     """Blocks trained and generation: words continued greedily behind a cache, inputs at their true positions or all at 0."""
-    settings = protocol.settings
-    plan = Plan(**settings["training"])
-    seeds, made = protocol.values("network"), []
-    models = list(in_order(partial(train, plan=plan), seeds, processors()))
-    for seed, model in zip(seeds, models, strict=True):
-        words = draw_words(np.random.default_rng([seed, 2]), settings["words"], plan.word)
+    settings, made = protocol.settings, []
+    for seed, model in zip(protocol.values("network"), models, strict=True):
+        words = draw_words(np.random.default_rng([seed, 2]), settings["words"], settings["training"]["word"])
         made += [(words, continued(model, words, settings["generated"], rule)) for rule in protocol.values("input_positions")]
     arrays = {
         "embedding": np.concatenate([model.weights.embedding for model in models]),
