@@ -1,4 +1,4 @@
-"""Attention of one query by products added up one after the other, and a free stack with counts as plain lists."""
+"""Attention of one query by array sums instead of a library's product, and a free stack with counts as plain lists."""
 
 from __future__ import annotations
 

@@ -80,10 +80,12 @@ def fate(reach: int, masked: Value, visible: Value) -> int:
 
 
 def fates(fmt: Format, masked: Sequence[Value], visible: Sequence[Value]) -> Array:
-    """The fate of every pair [visible, masked]; visible ascends, so each masked logit wins up to one place and is gone from another on."""
-    wins = np.array([bisect.bisect_right(visible, x) for x in masked])
-    gone = np.array([0 if isinstance(x, float) else bisect.bisect_left(visible, x + limit(fmt)) for x in masked])
-    place = np.arange(len(visible))[:, None]
+    """The fate of every pair [visible, masked]: among the visible logits in order a masked one wins up to one place, and is gone from
+    another on."""
+    ordered = sorted(x if x == x else -math.inf for x in visible)
+    wins = np.array([bisect.bisect_right(ordered, x) for x in masked])
+    gone = np.array([0 if isinstance(x, float) else bisect.bisect_left(ordered, x + limit(fmt)) for x in masked])
+    place = np.array([bisect.bisect_left(ordered, x) for x in visible])[:, None]
     found = np.where(place < wins, WINS, np.where(place < gone, SOME, ZERO))
     high = [np.array([not x < math.inf for x in part]) for part in (visible, masked)]  # NaN, or infinite
     low = [np.array([x == -math.inf for x in part]) for part in (visible, masked)]

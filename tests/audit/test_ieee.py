@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from audit.derive import e03
 from audit.ieee import FORMATS, weight
 
 KINDS = {"float16": (np.float16, np.uint16), "float32": (np.float32, np.uint32), "float64": (np.float64, np.uint64)}
@@ -58,3 +59,14 @@ def test_weight_at_its_edges():
     assert weight(half, -edge, 0) > 0 and weight(half, half.minus(-edge, half.of(0.015625)), 0) == 0
     assert weight(half, 0, 0) == 0.5 and weight(half, -math.inf, 0) == 0 and weight(half, 0, -math.inf) == 1
     assert all(math.isnan(weight(half, *pair)) for pair in ((-math.inf, -math.inf), (math.inf, 0), (0, math.nan)))
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=FORMATS)
+def test_fates_of_a_grid_are_the_fates_of_its_pairs(fmt):
+    reach = e03.limit(fmt)
+    edges = [0, 1, -1, reach, reach - 1, reach + 1, -reach, fmt.largest, -fmt.largest, math.inf, -math.inf, math.nan]
+    rng = np.random.default_rng(11)
+    for _ in range(50):
+        visible, masked = ([edges[i] for i in rng.integers(0, len(edges), count)] for count in (7, 5))
+        wanted = [[e03.fate(reach, second, first) for second in masked] for first in visible]
+        assert e03.fates(fmt, masked, visible).tolist() == wanted
