@@ -138,7 +138,7 @@ def _compare(block: str, key: str, unsigned: bool, stored: list[Any] | None, val
 
 
 def own_values(sealed: seal.Sealed, outcome: rederive.Rederived, values: Own, findings: Findings) -> Own:
-    """All metrics for SQL: those recomputed, `own` ones as re-derivation settled them, stored ones of rows outside of the sample or given."""
+    """All metrics for SQL: those recomputed, `own` ones as re-derivation settled them, stored ones of rows not sampled or given."""
     plan, stored = sealed.plan, sealed.columns
     assert plan is not None and stored is not None
     for name in plan.of_kind("csv", "timing"):

@@ -26,6 +26,7 @@ from labcore.protocol import load
 from labcore.readme import ORDER, findings, sentence
 from labcore.sealed import Sealed
 from labcore.tables import show
+from labcore.workers import processors
 from labcore.workspace import Workspace
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -85,9 +86,11 @@ def audit(workspace: Workspace) -> dict[str, dict[str, Any]]:
     runs = [run for name in workspace.names() for run in workspace.runs(name, local=False)]
     if not runs:
         return {}
-    runs.sort(key=lambda run: -sum(path.stat().st_size for path in run.glob("sealed/*") if path.is_file()))  # the largest first
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # a process a run: the slowest ones do not wait for each other
-        texts = list(pool.map(lambda run: audited(workspace.root, run), runs))
+    runs.sort(key=lambda run: -sum(path.stat().st_size for path in run.glob("sealed/*") if path.is_file()))
+    # Each processor gets two shares, one after the other, with large and small runs in each: few starts, and none waits long at the end.
+    shares = [share for place in range(2 * processors()) if (share := runs[place :: 2 * processors()])]
+    with ThreadPoolExecutor(processors()) as pool:
+        texts = list(pool.map(lambda share: audited(workspace.root, share), shares))
     documents = {}
     for text in texts:
         decoder, at = json.JSONDecoder(), 0
@@ -99,9 +102,9 @@ def audit(workspace: Workspace) -> dict[str, dict[str, Any]]:
     return documents
 
 
-def audited(root: Path, run: Path) -> str:
-    """What `python -m audit --json` says about one run."""
-    command = [sys.executable, "-m", "audit", "--json", "--no-write", str(run)]
+def audited(root: Path, runs: list[Path]) -> str:
+    """What `python -m audit --json` says about some runs."""
+    command = [sys.executable, "-m", "audit", "--json", "--no-write", *map(str, runs)]
     done = subprocess.run(command, cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         raise Environment(f"the auditor ended with exit code {done.returncode}: {done.stderr.strip()[-300:]}")
