@@ -210,8 +210,8 @@ class Slot:
     born: int
     used: int
     moved: int  # when its place in the order last changed
-    uses: int = 1
-    holders: int = 0
+    uses: int
+    holders: int
 
 
 Rank = Callable[[Any, Slot], tuple[Any, ...]]
@@ -222,7 +222,7 @@ class Pool:
     """A budget in blocks; `rank` orders the entries, the smallest leaves first, on a tie the deepest, then the one that moved longest ago.
 
     An entry is put in line where it may have come forward: when it is new, when its last holder leaves, and when it is used, if `forward`
-    says that use can lower a rank. An entry that only moved back is put in line again when its old place comes up."""
+    says that a use can lower its rank. An entry that only moved back is put in line again when its old place comes up."""
 
     capacity: int
     rank: Rank
@@ -249,14 +249,17 @@ class Pool:
                     return key
                 self.enter(key, slot)
 
-    def use(self, key: Any, size: int, depth: int) -> tuple[bool, Sequence[Any]]:
-        """Whether the entry was taken or is there, and the entries that were evicted while somebody held them."""
+    def use(self, key: Any, size: int, depth: int, holders: int) -> tuple[bool, Sequence[Any]]:
+        """Whether the entry was taken or is there, now with so many holders more; and the entries evicted while somebody held them."""
         slot = self.slots.get(key)
         if slot is not None:
             self.clock += 1
             self.moves += 1
             slot.used, slot.moved = self.clock, self.moves
             slot.uses += 1
+            if holders:
+                self.held += 0 if slot.holders else slot.size
+                slot.holders += holders
             if self.forward:
                 self.enter(key, slot)
             return True, ()
@@ -273,19 +276,20 @@ class Pool:
                 lost.append(victim)
         self.clock += 1
         self.moves += 1
-        self.slots[key] = slot = Slot(size, depth, self.clock, self.clock, self.moves)
+        self.slots[key] = slot = Slot(size, depth, self.clock, self.clock, self.moves, 1, holders)
         self.filled += size
+        self.held += size if holders else 0
         self.enter(key, slot)
         return True, lost
 
-    def hold(self, key: Any, more: int) -> None:
+    def release(self, key: Any) -> None:
+        """One holder less."""
         slot = self.slots[key]
         self.moves += 1
         slot.moved = self.moves
-        before = slot.holders > 0
-        slot.holders += more
-        self.held += slot.size * ((slot.holders > 0) - before)
+        slot.holders -= 1
         if not slot.holders:
+            self.held -= slot.size
             self.enter(key, slot)
 
 
@@ -322,7 +326,7 @@ def _farthest(paths: list[list[Any]], reached: dict[Any, int]) -> Rank:
 
 def replay(settings: dict[str, Any], log: list[tuple[int, int, int]], capacity: int, policy: str, hold: int) -> dict[str, int]:
     """One multi-turn trace under one policy, in blocks."""
-    paths = [[(who if depth >= settings["system"] else -1, depth) for depth in range(after)] for who, _, after in log]
+    paths = [[(who + 1) * FAR + depth if depth >= settings["system"] else depth for depth in range(after)] for who, _, after in log]
     reached: dict[Any, int] = {}  # the last request that came to a block
     if policy == "belady":
         pool = Pool(capacity, _farthest(paths, reached), False, True)
@@ -331,10 +335,11 @@ def replay(settings: dict[str, Any], log: list[tuple[int, int, int]], capacity: 
     result = dict.fromkeys(("asked_blocks", "hit_blocks", "peak_blocks", "lost_blocks", "refused_blocks"), 0)
     running: list[tuple[int, list[Any]]] = []
     losers: set[int] = set()
+    holders = int(hold > 0)
     for now, (path, (_, before, _)) in enumerate(zip(paths, log, strict=True)):
         if hold and len(running) > hold:
             for key in running.pop(0)[1]:
-                pool.hold(key, -1)
+                pool.release(key)
         hits = 0
         while hits < before and path[hits] in pool.slots:
             hits += 1
@@ -344,7 +349,7 @@ def replay(settings: dict[str, Any], log: list[tuple[int, int, int]], capacity: 
         running.append((now, mine))
         for depth, key in enumerate(path):
             reached[key] = now
-            inside, lost = pool.use(key, 1, depth)
+            inside, lost = pool.use(key, 1, depth, holders)
             for victim in lost:
                 result["lost_blocks"] += 1
                 for number, keys in running:
@@ -353,8 +358,7 @@ def replay(settings: dict[str, Any], log: list[tuple[int, int, int]], capacity: 
                         losers.add(number)
             if not inside:
                 result["refused_blocks"] += 1
-            elif hold:
-                pool.hold(key, 1)
+            elif holders:
                 mine.append(key)
         result["peak_blocks"] = max(result["peak_blocks"], pool.filled)
     return {**result, "evictions": pool.evicted, "lost_requests": len(losers)}
@@ -409,14 +413,12 @@ def whole(sizes: list[int], wanted: list[int], capacity: int, names: list[str], 
         if len(running) > hold:
             done = running.pop(0)
             if done is not None:
-                pool.hold(done, -1)
+                pool.release(done)
         hits += prefix in pool.slots
         again += 0 if prefix in pool.slots else sizes[prefix]
-        inside, gone = pool.use(prefix, sizes[prefix], 0)
+        inside, gone = pool.use(prefix, sizes[prefix], 0, 1)
         for victim in gone:
             lost += sizes[victim]
             running = [None if other == victim else other for other in running]
         running.append(prefix if inside else None)
-        if inside:
-            pool.hold(prefix, 1)
     return {"recomputed_blocks": again, "hits": hits, "lost_blocks": lost, "evictions": pool.evicted}
