@@ -122,9 +122,8 @@ class Network:
         places = [place(where, self._shape.position_base) for where in standing]
         states = _table([[*map(add, self._embedding[token], where)] for token, where in zip(tokens, places, strict=True)])
         held = cache.positions + at
-        seen = np.array(
-            [[not causal or (there <= here and (window is None or there > here - window)) for there in held] for here in asking], bool
-        ).reshape(len(tokens), len(held))
+        there, here = np.array(held), np.array(asking)[:, None]
+        seen = (there <= here) & (window is None or there > here - window) if causal else np.ones((len(tokens), len(held)), bool)
         if not seen.any(axis=1).all():
             raise ValueError("a query sees no key")
         keep = len(held) if window is None else min(window, len(held))
