@@ -107,7 +107,8 @@ test-site:  ## build the report and try it in a headless Chromium (installs Debi
 
 notebooks:  ## open the guided tours in JupyterLab
 	$(SETUP) notebooks
-	@$(PY) notebooks/pair.py && $(PY) -m jupyterlab --notebook-dir=notebooks $(ARGS)
+	@$(PY) notebooks/pair.py && $(PY) -m jupyterlab --notebook-dir=notebooks --LabApp.app_settings_dir=notebooks/lab \
+		--LabApp.default_url=/lab/tree/1_one_case_by_hand.ipynb $(ARGS)
 
 test-notebooks:  ## run every notebook in a kernel and compare it with its paired text
 	$(SETUP) notebooks

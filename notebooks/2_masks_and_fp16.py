@@ -119,9 +119,8 @@ said = ...  # for example {"minus_1e9": 100, "minus_1e4": 0}
 
 # %%
 half = tour.kept("03")
-leaking = {
-    fill: tour.row(half, "phase", "leaking winning", dtype="float16", softmax="same", fill=fill) for fill in ("minus_1e9", "minus_1e4")
-}
+where = {"dtype": "float16", "softmax": "same"}
+leaking = {fill: tour.row(half, "phase", "leaking winning", fill=fill, **where) for fill in ("minus_1e9", "minus_1e4")}
 tour.answer(said, {fill: counts["leaking"] for fill, counts in leaking.items()})
 assert leaking["minus_1e9"]["leaking"] == 0 and leaking["minus_1e4"]["leaking"] > 0
 assert leaking["minus_1e4"]["winning"] > 0.9 * leaking["minus_1e4"]["leaking"]
@@ -145,7 +144,8 @@ dtype, fill = "float16", "minus_1e4"
 visible, masked = 4.0, 10000.0
 
 axis = half.array(f"phase_{dtype}", "axis").astype(np.float64)
-at = {name: int(np.abs(axis - value).argmin()) for name, value in (("visible", visible), ("masked", masked))}
-weight = half.array(f"phase_{dtype}", "weight_same")[half.protocol.values("fill").index(fill), at["visible"], at["masked"]]
-print(f"{dtype}, {fill}: visible {axis[at['visible']]:g}, masked {axis[at['masked']]:g}: the masked key keeps {weight:.3g} of the weight")
+of, x, y = half.protocol.values("fill").index(fill), np.abs(axis - visible).argmin(), np.abs(axis - masked).argmin()
+weight = half.array(f"phase_{dtype}", "weight_same")[of, x, y]
+print(f"{dtype}, {fill}: visible {axis[x]:g}, masked {axis[y]:g}")
+print(f"the masked key keeps {weight:.3g} of the weight")
 assert 0 <= weight <= 1 or np.isnan(weight)

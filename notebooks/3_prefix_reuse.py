@@ -96,7 +96,8 @@ tour.figure(run, "cut")
 said = ...  # for example {"block_16": 21, "block_4": 21, "radix": 21}
 
 # %%
-found = {grain: tour.row(run, "grains", "reusable entries", grain=grain, shared=21) for grain in ("block_16", "block_4", "radix", "whole")}
+grains = ("block_16", "block_4", "radix", "whole")
+found = {grain: tour.row(run, "grains", "reusable entries", grain=grain, shared=21) for grain in grains}
 tour.answer(said, {grain: line["reusable"] for grain, line in found.items()})
 assert [line["reusable"] for line in found.values()] == [16, 20, 21, 0]
 rounding = tour.rows(run, "inside_block", "block_size down up down_error up_error", seed=7, inside=21)

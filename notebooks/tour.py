@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT))
 
 from labcore.loading import load  # noqa: E402
 from labcore.sealed import Sealed  # noqa: E402
+from labcore.tables import show as cell  # noqa: E402
 from labcore.tables import table  # noqa: E402
 from labcore.workspace import Workspace  # noqa: E402
 
@@ -61,7 +62,8 @@ def claim(run: Sealed, name: str) -> None:
     """Print what the auditor decided about a claim, by which numbers."""
     decided = run.audit["claims"][name]
     print(f"{name}: {decided['verdict']}, by the rule  {decided['rule']}")
-    show([decided["values"]])
+    for key, value in decided["values"].items():
+        print(f"  {key} = {cell(value)}")
 
 
 def figure(run: Sealed, name: str) -> None:
