@@ -48,7 +48,7 @@ def decode(words: NDArray[Any], steps: int, embedding: Floats, qkv: Floats, read
 
 
 def exactly(own: Network, readout: Floats, word: Sequence[int], steps: int, reset: bool) -> list[int]:
-    """The same of one word, by loops."""
+    """The same of one word, by exact sums."""
     columns = readout.T.tolist()
     cache: Cache = EMPTY
     given, said = list(word), list[int]()

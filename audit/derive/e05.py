@@ -1,4 +1,4 @@
-"""05: the cache against full passes, on the teaching network by loops; work by counting tokens and cells."""
+"""05: the cache against full passes, on the teaching network by exact sums; work by counting tokens and cells."""
 
 from __future__ import annotations
 

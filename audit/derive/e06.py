@@ -1,4 +1,4 @@
-"""06: six conditions of prefix reuse and what follows from the key, on the teaching network by loops and a store without numbers."""
+"""06: six conditions of prefix reuse and what follows from the key, on the teaching network by exact sums and a store without numbers."""
 
 from __future__ import annotations
 

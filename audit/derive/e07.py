@@ -1,4 +1,4 @@
-"""07: cuts found again by comparing ids one at a time, states by loops behind cropped caches of the auditor's own network."""
+"""07: cuts found again by comparing ids one at a time, states by exact sums behind cropped caches of the auditor's own network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""08: residency, decisions, events and bytes replayed from the request log by plain lists and dictionaries; states by loops."""
+"""08: residency, decisions, events and bytes replayed from the request log by plain lists and dictionaries; states by exact sums."""
 
 from __future__ import annotations
 

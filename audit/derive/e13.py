@@ -1,4 +1,4 @@
-"""13: matches found by comparing ids one at a time, digests made again, states by loops, races by enumeration over copies."""
+"""13: matches found by comparing ids one at a time, digests made again, states by exact sums, races by enumeration over copies."""
 
 from __future__ import annotations
 
