@@ -32,6 +32,13 @@ def findings(folder: Path) -> dict[str, str]:
     return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.is_file() else {}
 
 
+def stated(workspace: Workspace) -> dict[str, str]:
+    """Claim -> what the article claims, in our words ({} where conf/claims.yaml is missing)."""
+    path = workspace.root / "conf" / "claims.yaml"
+    claims = yaml.safe_load(path.read_text(encoding="utf-8"))["claims"] if path.is_file() else {}
+    return {key: str(claim["text"]).replace("|", "\\|") for key, claim in claims.items()}
+
+
 def sentence(text: str, values: dict[str, Any], where: str) -> str:
     """A finding with the audit's numbers filled in."""
     try:
@@ -56,18 +63,21 @@ def experiments_table(workspace: Workspace) -> str:
 
 
 def claims_table(workspace: Workspace, name: str) -> str:
-    """One line a claim of the kept run: verdict, measured values, and the sentence of findings.yaml."""
+    """One line a claim of the kept run: what is claimed, the verdict, measured values, and the sentence of findings.yaml."""
     kept = workspace.kept(name)
     if kept is None:
         return "No kept run yet."
     run = Sealed(kept)
     found = findings(workspace.experiments / name)
-    lines = ["| claim | verdict | measured | what is so |", "|---|---|---|---|"]
+    claimed = stated(workspace)
+    lines = ["| claim | in our words | verdict | measured | what is so |", "|---|---|---|---|---|"]
     for claim, result in sorted(run.audit.get("claims", {}).items()):
         values = "; ".join(f"{key} {show(value)}" for key, value in result["values"].items())
         text = sentence(found[claim], result["values"], f"{name}/findings.yaml {claim}") if claim in found else result["note"]
-        lines.append(f"| {claim} | {result['verdict']} | {values} | {' '.join(text.split())} |")
-    return f"Run `{kept.name}`, {run.audit.get('verdict', 'not audited')}.\n\n" + "\n".join(lines)
+        about = claimed.get(claim, "(our own statement)")
+        lines.append(f"| {claim} | {about} | {result['verdict']} | {values} | {' '.join(text.split())} |")
+    table = "\n".join(lines) if len(lines) > 2 else "This experiment decides no claim."
+    return f"Run `{kept.name}`, {run.audit.get('verdict', 'not audited')}.\n\n{table}"
 
 
 def first_figure(workspace: Workspace) -> str:
