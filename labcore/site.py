@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +73,16 @@ def build(workspace: Workspace, out: Path) -> list[Path]:
 
 def page(folder: Path, template: str, name: str, shared: dict[str, Any], **values: Any) -> Path:
     """Render one page."""
-    templates = Templates(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    templates.filters["show"] = show
     path = folder / name
-    path.write_text(templates.get_template(template).render(**shared, **values), encoding="utf-8")
+    path.write_text(_templates().get_template(template).render(**shared, **values), encoding="utf-8")
     return path
+
+
+@cache
+def _templates() -> Templates:
+    made = Templates(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters["show"] = show
+    return made
 
 
 def audit(workspace: Workspace) -> dict[str, dict[str, Any]]:
