@@ -13,19 +13,24 @@ from labcore import attest, canonical, confined, contents, ledger, passing, prov
 from labcore.errors import Refused
 from labcore.metadata import Facts
 from labcore.sealed import Sealed
+from labcore.tether import tied
 from labcore.workspace import Workspace, growing, sync
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """An archive that was written: where, its identity, and whether it was there before with the same bytes."""
+    """An archive that was written: where, its identity, and whether it was there before with the same bytes.
+
+    envelope: where one lies beside it; signed: whether it was made now.
+    """
 
     path: Path
     sha256: str
     swhid: str
     facts: Facts
     before: bool
-    signed: Path | None
+    envelope: Path | None
+    signed: bool
 
 
 def freeze(workspace: Workspace, run: Path, *, draft: bool, key: Path | None = None, replace: bool = False) -> Frozen:
@@ -35,9 +40,9 @@ def freeze(workspace: Workspace, run: Path, *, draft: bool, key: Path | None = N
         document = child.judge(run.resolve(), {}, run.name)["document"]
         reasons = _reasons(workspace, manifest, document, judged)
     if reasons and not draft:
-        raise Refused(f"{run.name}: {'; '.join(reasons)}. --draft freezes it all the same, and the archive says so")
+        raise Refused(f"{run.name}: {'; '.join(reasons)}. DRAFT=1 (--draft) freezes it all the same, and the archive says so")
     if draft and not reasons:
-        raise Refused(f"{run.name}: nothing is missing for a full archive; leave --draft out")
+        raise Refused(f"{run.name}: nothing is missing for a full archive; leave DRAFT=1 (--draft) out")
     broken = [finding for finding in document["findings"] if finding["rule"].startswith("S")]
     if broken:
         raise Refused(f"{run.name}: {broken[0]['where']}: {broken[0]['text']} ({broken[0]['rule']}); not even a draft is made of it")
@@ -59,7 +64,8 @@ def freeze(workspace: Workspace, run: Path, *, draft: bool, key: Path | None = N
         before = target.is_file() and canonical.sha256_file(target) == digest
         if target.exists() and not before and not replace:
             raise Refused(
-                f"{target.relative_to(workspace.root)}: another archive of this run is there; --replace puts this one in its place"
+                f"{target.relative_to(workspace.root)}: another archive of this run is there, by other programs or with other figures; "
+                "ARGS=--replace puts this one in its place"
             )
         target.parent.mkdir(parents=True, exist_ok=True)
         sync(place)
@@ -72,7 +78,7 @@ def freeze(workspace: Workspace, run: Path, *, draft: bool, key: Path | None = N
             signed.replace(beside)
     if not reasons:
         _record(workspace, facts, digest, tree)
-    return Frozen(target, digest, tree, facts, before, beside if signed else None)
+    return Frozen(target, digest, tree, facts, before, beside if beside.exists() else None, signed is not None)
 
 
 class _Repository:
@@ -81,7 +87,9 @@ class _Repository:
     def __init__(self, run: Path, root: Path) -> None:
         command = [sys.executable, "-m", "audit", "--quiet", "--no-write", str(run.resolve())]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.process = subprocess.Popen(
+            command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=tied()
+        )
 
     def __enter__(self) -> _Repository:
         return self

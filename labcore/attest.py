@@ -85,12 +85,21 @@ def make_key(private: Path, public: Path) -> str:
     key = keys.Ed25519PrivateKey.generate()
     form = serialization.PrivateFormat.PKCS8
     secret = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    private.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    public.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as out:
-        out.write(secret)
-    public.write_bytes(key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+    known = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    made: list[Path] = []
+    try:
+        for path, data, mode in ((private, secret, 0o600), (public, known, 0o644)):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o777 if path is public else 0o700)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            made.append(path)
+            with os.fdopen(handle, "wb") as out:
+                out.write(data)
+                out.flush()
+                os.fsync(handle)
+    except OSError:
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise
     return key_id(key.public_key())
 
 
@@ -103,12 +112,15 @@ def key_id(public: Any) -> str:
 def sign(value: Mapping[str, Any], private: Path) -> bytes:
     """The envelope of a statement. Ed25519 is deterministic: the same statement and key give the same bytes."""
     keys, serialization = _cryptography()
+    data = _pem(private, "no such key; `make key` makes one")
+    if private.stat().st_mode & 0o077:
+        raise Refused(
+            f"{private}: others can read this private key (mode {private.stat().st_mode & 0o777:04o}); chmod 600 it, or make another"
+        )
     try:
-        key = serialization.load_pem_private_key(private.read_bytes(), None)
-    except FileNotFoundError:
-        raise Refused(f"{private}: no such key; `make key` makes one") from None
-    except (ValueError, TypeError) as error:
-        raise Refused(f"{private}: no private key in PEM form without a passphrase ({error})") from None
+        key = serialization.load_pem_private_key(data, None)
+    except Exception:  # of many kinds
+        raise Refused(f"{private}: no private key in PEM form without a passphrase") from None
     if not isinstance(key, keys.Ed25519PrivateKey):
         raise Refused(f"{private}: not an Ed25519 key")
     payload = canonical.dumps(value)
@@ -116,7 +128,7 @@ def sign(value: Mapping[str, Any], private: Path) -> bytes:
     return canonical.dumps({"payload": base64.b64encode(payload).decode(), "payloadType": PAYLOAD_TYPE, "signatures": [signature]})
 
 
-def check(envelope: Path, keys: list[Path], name: str, digest: str) -> Signature:
+def check(envelope: Path, keys: list[Path], digest: str) -> Signature:
     """Judge the envelope beside an archive. "wrong": it is malformed, about another archive, or a trusted key's signature fails."""
     if not envelope.exists():
         return Signature("unsigned", f"no {envelope.name} beside it")
@@ -130,26 +142,27 @@ def check(envelope: Path, keys: list[Path], name: str, digest: str) -> Signature
         known = {key_id(key): (path.stem, key) for path, key in ((path, _public(path)) for path in keys)}
     except Environment as error:
         return Signature("not checked", str(error))
-    for keyid, signature in signatures:
-        # The id is a hint only; what counts is a trusted key under which the signature holds.
-        for own, (stem, key) in known.items():
-            if _holds(key, signature, payload):
-                return _about(payload, envelope, f"by {stem} ({own[:16]})", name, digest)
-            if keyid == own:
-                return Signature("wrong", f"{envelope.name}: the signature of {stem} does not hold")
+    # The id is a hint only; what counts is a trusted key under which one of the signatures holds.
+    for own, (stem, key) in known.items():
+        if any(_holds(key, signature, payload) for _, signature in signatures):
+            return _about(payload, envelope, f"by {stem} ({own[:16]})", digest)
+    for keyid, _ in signatures:
+        if keyid in known:
+            return Signature("wrong", f"{envelope.name}: the signature of {known[keyid][0]} does not hold")
     return Signature("unsigned", f"{envelope.name} is signed by a key that is not trusted here")
 
 
-def _about(payload: bytes, envelope: Path, by: str, name: str, digest: str) -> Signature:
+def _about(payload: bytes, envelope: Path, by: str, digest: str) -> Signature:
     try:
         value = canonical.loads(payload, f"{envelope.name}: payload")
         subject = value["subject"]
-        if value["_type"] != STATEMENT or value["predicateType"] != PREDICATE or len(subject) != 1:
+        known = value["_type"] == STATEMENT and value["predicateType"] == PREDICATE and isinstance(value["predicate"], dict)
+        if not known or len(subject) != 1:
             raise Refused(f"{envelope.name}: no statement of one audited run")
         stated = subject[0]["digest"]["sha256"]
         if stated != digest:
             raise Refused(f"{envelope.name}: signed {by}, but for an archive with SHA-256 {str(stated)[:16]}..., not {digest[:16]}...")
-        return Signature("signed", by, dict(value["predicate"]))
+        return Signature("signed", by, value["predicate"])
     except Refused as error:
         return Signature("wrong", str(error))
     except (KeyError, TypeError, IndexError):
@@ -184,13 +197,22 @@ def _holds(key: Any, signature: bytes, payload: bytes) -> bool:
 
 def _public(path: Path) -> Any:
     keys, serialization = _cryptography()
+    data = _pem(path, "no such public key")
     try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except (ValueError, OSError) as error:
-        raise Refused(f"{path}: no public key in PEM form ({error})") from None
+        key = serialization.load_pem_public_key(data)
+    except Exception:  # of many kinds
+        raise Refused(f"{path}: no public key in PEM form") from None
     if not isinstance(key, keys.Ed25519PublicKey):
         raise Refused(f"{path}: not an Ed25519 key")
     return key
+
+
+def _pem(path: Path, lacking: str) -> bytes:
+    if not path.exists():
+        raise Refused(f"{path}: {lacking}")
+    if not path.is_file() or path.stat().st_size > LIMIT:
+        raise Refused(f"{path}: no plain file of at most {LIMIT} bytes; wanted a key")
+    return path.read_bytes()
 
 
 def _cryptography() -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from labcore.errors import ENVIRONMENT, GOOD, INTERRUPTED, REFUSED, Environment, Refused
+from labcore.errors import ENVIRONMENT, GOOD, INTERRUPTED, REFUSED, Environment, Refused, printable
 from labcore.workspace import MACHINE
 
 COMMANDS = Path(__file__).parent / "commands"
@@ -70,5 +70,5 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def _say(error: object, code: int) -> int:
-    print(f"labcore: {error}", file=sys.stderr)
+    print(f"labcore: {printable(str(error))}", file=sys.stderr)
     return code

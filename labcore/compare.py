@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from labcore.sealed import Sealed
 
+SHOWN = 8  # differing parts of a protocol that are named
 FINGERPRINT = ("cpu", "blas", "threads", "python", "packages")
 
 
@@ -30,7 +31,9 @@ def compare(a: Sealed, b: Sealed) -> Comparison:
     differing = fingerprint(a, b)
     outcomes, lines, worst = {}, [], 0.0
     if a.manifest["protocol"]["sha256"] != b.manifest["protocol"]["sha256"]:
-        lines.append("the protocols differ: " + ", ".join(_different_keys(a.protocol.resolved, b.protocol.resolved)))
+        keys = _different_keys(a.protocol.resolved, b.protocol.resolved)
+        more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+        lines.append(f"the protocols differ: {', '.join(keys[:SHOWN])}{more}")
     left, right = a.manifest["data"]["arrays"], b.manifest["data"]["arrays"]
     for path in sorted({*left, *right}):
         block, name = path.split("/")

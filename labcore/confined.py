@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from labcore.errors import Refused
+from labcore.tether import tied
 
 MEMORY = 4 << 30  # bytes of address space; NumPy and its BLAS reserve about one of them
 ANSWER = 64 << 20
@@ -45,7 +45,7 @@ class Child:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "labcore.confined"], cwd=self.scratch, env=environment, stdin=pipe, stdout=pipe, stderr=pipe,
-            pass_fds=[] if self.descriptor is None else [self.descriptor],
+            pass_fds=[] if self.descriptor is None else [self.descriptor], preexec_fn=tied(),
         )  # fmt: skip
         return self.process
 
@@ -130,17 +130,8 @@ def limit(seconds: int) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _end_with_parent() -> None:
-    """On Linux, ask to be killed when the parent is, so that not even this process is left behind."""
-    with contextlib.suppress(OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
 def main() -> int:
     """Read the task, set the limits, answer. A failure is one line on stderr."""
-    _end_with_parent()
     # All that it takes, while the caller still hashes.
     import audit.run  # noqa: F401
     import labcore.skeleton  # noqa: F401

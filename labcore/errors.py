@@ -11,3 +11,12 @@ class Refused(Exception):
 
 class Environment(Exception):
     """The machine stands in the way: space, permission, a missing tool (exit code 3)."""
+
+
+def printable(text: str) -> str:
+    """One line that a terminal cannot be steered with: texts in an archive may come from anyone.
+
+    >>> printable("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

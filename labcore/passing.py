@@ -123,6 +123,7 @@ def digests(descriptor: int, members: Sequence[Member], where: str, *, blobs: bo
     finally:
         for taker in takers:
             taker.pieces.put(None)
+            taker.join()
     unchanged(before, descriptor, where)
     result.sha256 = archive.hexdigest() if whole else ""
     return result

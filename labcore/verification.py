@@ -139,15 +139,6 @@ def run_of(workspace: Workspace, path: Path) -> Iterator[Sealed]:
         yield Sealed(checked.folder)
 
 
-def printable(text: str) -> str:
-    """One line that a terminal cannot be steered with: texts in an archive may come from anyone.
-
-    >>> printable("a\\x1b[2Jb")
-    'a\\\\x1b[2Jb'
-    """
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
 def _check(workspace: Workspace, checked: Checked, descriptor: int, child: confined.Child, wanted: Wanted) -> None:
     where = checked.path.name
     members, date = tape.read(descriptor, where)
@@ -356,6 +347,8 @@ def _follows(
         checked.find("metadata", f"{where}: not marked as a draft, though it is {manifest['kind']} and {document['verdict']}")
     if not checked.findings:
         checked.say("metadata", f"{len(wanted)} files follow from manifest and audit, to the byte")
+    if any("/figures/" in name for name in payload):
+        checked.say("figures", "not checked: they are not drawn again")
     for reason in draft:
         checked.say("draft", reason)
     checked.facts = facts
@@ -378,7 +371,7 @@ def _signature(workspace: Workspace, checked: Checked, wanted: Wanted) -> None:
     facts = checked.facts
     keys = [*sorted((workspace.evidence / "keys").glob("*.pub")), *wanted.keys]
     envelope = _envelope(checked.path)
-    result = attest.check(envelope, keys, checked.path.name, checked.sha256)
+    result = attest.check(envelope, keys, checked.sha256)
     checked.signature = result.state
     if result.state == "wrong":
         checked.find("signature", result.text)
@@ -410,6 +403,8 @@ def _ledger(workspace: Workspace, checked: Checked) -> None:
     lines = _frozen(workspace, contents.top(checked.facts))
     own = [line["n"] for line in lines if f"sha256:{checked.sha256}" in line["text"].split()]
     inside = checked.path.resolve().parent == (workspace.evidence / "archives").resolve()
+    if inside and checked.path.name != (wanted := f"{contents.top(checked.facts)}.tar"):
+        checked.find("ledger", f"{checked.path.name}: is the archive {wanted}; one in evidence/archives/ bears its own name")
     if own:
         checked.say("ledger", f"frozen here: line {own[-1]} of evidence/LEDGER.jsonl")
     elif lines or (inside and not checked.facts.draft):

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from labcore import ledger
@@ -20,7 +20,9 @@ from labcore.errors import Environment, Refused
 GROWING = ".growing-"
 LOCK = "lock"
 # What the machine may do to us, as opposed to mistakes of ours.
-MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EFBIG}
+MACHINE = {
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EFBIG, errno.EXDEV,
+}  # fmt: skip
 
 
 class Workspace:
@@ -69,13 +71,34 @@ class Workspace:
 def growing(place: Path) -> Iterator[Path]:
     """A locked temporary folder beside the runs; removed on any exit of this process but a kill."""
     place.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=GROWING, dir=place))
-    folder.chmod(0o755)
+    with ExitStack() as stack:
+        with _alone(place):
+            folder = Path(tempfile.mkdtemp(prefix=GROWING, dir=place))
+            try:
+                folder.chmod(0o755)
+                lock = stack.enter_context((folder / LOCK).open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+        # The lock is given back after the folder is gone.
+        stack.callback(_remove, folder)
+        yield folder
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Hold the lock of the folder that temporary folders are made in and removed from: nobody sees one half made or half removed."""
+    descriptor = os.open(place, os.O_RDONLY)
     try:
-        with (folder / LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield folder
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
+        os.close(descriptor)
+
+
+def _remove(folder: Path) -> None:
+    with _alone(folder.parent):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -83,31 +106,25 @@ def clear_leftovers(workspace: Workspace) -> list[str]:
     """Remove folders of runs that were killed; a line for each, also in the local ledger. Those still growing are left alone."""
     lines = []
     for folder in sorted(workspace.local.glob(f"*/{GROWING}*")):
-        lock = folder / LOCK
-        try:
-            with lock.open("r+") as handle:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-        except BlockingIOError:
-            continue
-        except FileNotFoundError:
-            # Either killed before it had a lock, or just finished by its owner.
-            if not folder.exists() or _young(folder):
+        with _alone(folder.parent):
+            if not folder.exists() or _held(folder / LOCK):
                 continue
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder)
         ledger.append(workspace.local_ledger, "leftover", folder.parent.name, text=f"a run that was killed left {folder.name}; removed")
         lines.append(f"removed {folder.relative_to(workspace.root)}: left by a run that was killed")
     return lines
 
 
-def _young(folder: Path) -> bool:
-    """Whether the folder was made within the last minute, so that its owner may not have locked it yet."""
-    import time
-
+def _held(lock: Path) -> bool:
+    """Whether the process that made the folder of this lock is alive."""
     try:
-        return time.time() - folder.stat().st_mtime < 60
+        with lock.open("r+") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
+        return False
+    except BlockingIOError:
         return True
+    return False
 
 
 def publish(folder: Path, target: Path) -> bool:

@@ -176,7 +176,7 @@ def attestation() -> str:
         theirs.sign(signer)
         path = Path(place) / f"x.tar{attest.SUFFIX}"
         path.write_text(json.dumps(theirs.to_dict()))
-        state = attest.check(path, [public], "x.tar", "0" * 64)
+        state = attest.check(path, [public], "0" * 64)
         if state.state != "signed":
             raise ValueError(f"their envelope: {state}")
     return "both ways"

@@ -8,8 +8,8 @@ from pathlib import Path
 from labcore import metadata
 from labcore.archive import latest
 from labcore.cli import ROOT
-from labcore.errors import FINDING, GOOD, Refused
-from labcore.verification import Wanted, opened, printable
+from labcore.errors import FINDING, GOOD, Refused, printable
+from labcore.verification import Wanted, opened
 from labcore.workspace import Workspace, clear_leftovers, machine_errors
 
 

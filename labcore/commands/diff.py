@@ -9,7 +9,7 @@ from pathlib import Path
 
 from labcore.cli import ROOT
 from labcore.compare import compare
-from labcore.errors import FINDING, GOOD, Refused
+from labcore.errors import FINDING, GOOD, Refused, printable
 from labcore.sealed import Sealed
 from labcore.tables import table
 from labcore.workspace import Workspace
@@ -43,7 +43,7 @@ def sealed(workspace: Workspace, text: str) -> Iterator[Sealed]:
 def _print(a: Sealed, b: Sealed) -> int:
     result = compare(a, b)
     print(f"{a.manifest['experiment']} {a.manifest['run']} against {b.manifest['experiment']} {b.manifest['run']}: {result.outcome}")
-    print("\n".join(f"  {line}" for line in result.lines))
+    print("\n".join(f"  {printable(line)}" for line in result.lines))
     if result.arrays:
         print(table(["array", "outcome"], sorted(result.arrays.items())))
     return FINDING if result.outcome == "changed" else GOOD

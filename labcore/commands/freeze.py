@@ -42,5 +42,6 @@ def main(arguments: argparse.Namespace) -> int:
     for reason in frozen.facts.draft:
         print(f"DRAFT: {reason}")
     print(f"sha256:{frozen.sha256}\n{frozen.swhid}")
-    print(f"signed: {frozen.signed.relative_to(ROOT)}" if frozen.signed else "unsigned")
+    made = "signed: " if frozen.signed else "signature, as it was: "
+    print(made + str(frozen.envelope.relative_to(ROOT)) if frozen.envelope else "unsigned")
     return GOOD

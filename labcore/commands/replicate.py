@@ -17,9 +17,10 @@ from pathlib import Path, PurePosixPath
 from labcore import canonical, ledger
 from labcore.cli import ROOT
 from labcore.compare import Comparison, compare, fingerprint
-from labcore.errors import FINDING, GOOD, Environment, Refused
+from labcore.errors import FINDING, GOOD, Environment, Refused, printable
 from labcore.sealed import Sealed
 from labcore.tables import table
+from labcore.tether import tied
 from labcore.workspace import Workspace, clear_leftovers, growing, machine_errors
 
 
@@ -64,9 +65,9 @@ def replicate(workspace: Workspace, original: Sealed, *, here: bool) -> int:
             python = Path(sys.executable) if here else environment(tree, folder / "venv", manifest)
             command = [str(python), "-m", "labcore.runner", "protocol.json", str(folder / "again" / "sealed")]
             clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-            done = subprocess.run(command, cwd=tree, env=clean, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, cwd=tree, env=clean, capture_output=True, text=True, check=False, preexec_fn=tied())
             if done.returncode:
-                last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+                last = printable((done.stderr.strip().splitlines() or ["no output"])[-1])
                 ledger.append(workspace.local_ledger, "replicated", experiment, name, text=f"failed: {last}"[:500])
                 print(f"{experiment} {name}: the archived sources did not run: {last}")
                 return FINDING
@@ -107,7 +108,7 @@ def environment(tree: Path, place: Path, manifest: dict[str, object]) -> Path:
         steps.append(["--no-deps", f"torch=={packages['torch']}"])
     for step in steps:
         command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", *step]
-        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, preexec_fn=tied())
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
             raise Environment(f"pip could not install the archived environment: {last}")
@@ -117,7 +118,7 @@ def environment(tree: Path, place: Path, manifest: dict[str, object]) -> Path:
 def report(original: Sealed, again: Sealed, result: Comparison) -> None:
     """Print what came out the same and what did not."""
     print(f"{original.manifest['experiment']} {original.manifest['run']} replicated: {result.outcome}")
-    print("\n".join(f"  {line}" for line in result.lines))
+    print("\n".join(f"  {printable(line)}" for line in result.lines))
     if result.arrays:
         print(table(["array", "outcome"], sorted(result.arrays.items())))
     differing = fingerprint(original, again)

@@ -6,12 +6,13 @@ Nothing in the archive is executed. Exit code 0 VERIFIED, 1 NOT VERIFIED, 2 REFU
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
 from labcore.cli import ROOT
-from labcore.errors import REFUSED, Refused
-from labcore.verification import Wanted, opened, printable
+from labcore.errors import REFUSED, Refused, printable
+from labcore.verification import Wanted, opened
 from labcore.workspace import Workspace, clear_leftovers, machine_errors
 
 
@@ -27,7 +28,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """One line a step, then the verdict."""
     workspace = Workspace(ROOT)
-    wanted = Wanted(arguments.sha256, arguments.swhid, arguments.key, arguments.signed)
+    wanted = Wanted(arguments.sha256.removeprefix("sha256:").lower(), arguments.swhid, arguments.key, arguments.signed)
+    for name, value, form in (("SHA256", wanted.sha256, "[0-9a-f]{64}"), ("SWHID", wanted.swhid, "swh:1:dir:[0-9a-f]{40}")):
+        if value and not re.fullmatch(form, value):
+            raise Refused(f"{name}: got {value[:90]!r}; wanted {form}")
     with machine_errors(workspace.local):
         for line in clear_leftovers(workspace):
             print(line)

@@ -127,7 +127,7 @@ def main() -> int:
     for reason in about.get("draft", []):
         print(f"draft      {reason}")
     print("signature  not checked: it lies beside the archive; `make verify` of the suite checks it")
-    print("auditor    not checked: whether data/auditor is the published one; nor the canonical bytes of the HDF5 files")
+    print("auditor    not checked: whether data/auditor is the published one; nor the canonical bytes of the HDF5 files, nor the figures")
     good = same and found["verdict"] == "VERIFIED"
     print("VERIFIED" if good else "NOT VERIFIED")
     return 0 if good else 1

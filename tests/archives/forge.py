@@ -59,7 +59,7 @@ def raw(entries: list[tuple[bytes, bytes]]) -> bytes:
     return body + bytes(1024 + tape.padding(len(body) + 1024, tape.RECORD))
 
 
-def header(name: bytes, data: bytes, stamp: int, **fields: bytes) -> bytes:
+def header(name: bytes, data: bytes, stamp: int, /, **fields: bytes) -> bytes:
     """A header with any field replaced (mode, size, type, link, ...), its checksum right."""
     block = bytearray(tape.header("x", len(data), stamp))
     block[0:100] = name[:100].ljust(100, b"\0")

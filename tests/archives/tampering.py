@@ -6,6 +6,7 @@ names otherwise.
 """
 
 import base64
+import gzip
 import json
 import shutil
 import sys
@@ -61,11 +62,14 @@ class Bench:
         files = {**self.files, name: self.files[name].replace(old, new, 1)}
         return self.pack(forge.rebag(files) if again else files)
 
-    def header(self, name: str, **fields: bytes) -> bytes:
+    def contents(self) -> Iterator[tuple[tape.Member, bytes]]:
+        for member in self.members:
+            yield member, self.data[member.offset : member.offset + member.size]
+
+    def header(self, name: str, /, **fields: bytes) -> bytes:
         """One member's header changed."""
         entries = []
-        for member in self.members:
-            content = self.data[member.offset : member.offset + member.size]
+        for member, content in self.contents():
             own = fields if member.name.endswith(name) else {}
             entries.append((forge.header(member.name.encode(), content, self.date, **own), content))
         return forge.raw(entries)
@@ -111,7 +115,9 @@ def _bytes(b: Bench) -> Iterator[Tampering]:
     hidden = next(m for m in b.members if m.size % 512)
     yield Tampering("bytes hidden in padding", b.flip(hidden.offset + hidden.size), b.envelope, "refused")
     yield Tampering("bytes behind the end", b.data + bytes(tape.RECORD), b.envelope, "refused")
+    yield Tampering("another archive behind it", b.data + b.data, b.envelope, "refused")
     yield Tampering("the archive cut", b.data[: -tape.RECORD], b.envelope, "refused")
+    yield Tampering("the archive compressed", gzip.compress(b.data, 1, mtime=0), b.envelope, "refused")
 
 
 def _files(b: Bench) -> Iterator[Tampering]:
@@ -135,15 +141,37 @@ def _form(b: Bench) -> Iterator[Tampering]:
     yield Tampering("a file's mode", b.header("verify.py", mode=b"0000755\0"), b.envelope, "refused")
     yield Tampering("a file's owner", b.header("verify.py", owner=b"0001750\0"), b.envelope, "refused")
     yield Tampering("a file's date", b.header("verify.py", date=b"00000000001\0"), b.envelope, "refused")
+    yield Tampering("a file's device numbers", b.header("verify.py", device=b"0000001\0"), b.envelope, "refused")
+    yield Tampering(
+        "a file's size in base-256", b.header("verify.py", size=_base256(len(b.files["data/verify.py"]))), b.envelope, "refused"
+    )
+    halves = b.top.encode(), b"data/verify.py"
+    yield Tampering("a file's name in two parts", b.header("verify.py", prefix=halves[0], name=halves[1]), b.envelope, "refused")
+    later = [(forge.header(m.name.encode(), d, b.date + 1), d) for m, d in b.contents()]
+    yield Tampering("all files' dates", forge.raw(later), b.envelope, "metadata")
+    yield Tampering("a file made sparse", b.header("verify.py", type=b"S"), b.envelope, "refused")
     yield Tampering("a file made a symbolic link", b.header("verify.py", type=b"2", link=b"/bin/sh"), b.envelope, "refused")
     yield Tampering("a file made a hard link", b.header("verify.py", type=b"1", link=b"LICENSE"), b.envelope, "refused")
     entries = [(b.data[m.offset - 512 : m.offset], b.data[m.offset : m.offset + m.size]) for m in b.members]
     empty = (forge.header(f"{b.top}/data/empty/".encode(), b"", b.date, type=b"5"), b"")
+    record = b"30 path=90_toy/data/verify.py\n"
+    pax = (forge.header(b"pax", record, b.date, type=b"x"), record)
+    yield Tampering("a pax header added", forge.raw([*entries[:-1], pax, entries[-1]]), b.envelope, "refused")
     yield Tampering("an empty folder added", forge.raw([*entries[:3], empty, *entries[3:]]), b.envelope, "refused")
     yield Tampering("the order of the files", forge.raw([entries[1], entries[0], *entries[2:]]), b.envelope, "refused")
     lines = b.files["manifest-sha256.txt"].splitlines(True)
     other = forge.retag({**b.files, "manifest-sha256.txt": b"".join(lines[::-1])})
     yield Tampering("a manifest's lines reordered, tags re-made", b.pack(other), b.envelope, "metadata")
+    capitals = b"".join(line[:64].upper() + line[64:] for line in lines)
+    other = forge.retag({**b.files, "manifest-sha256.txt": capitals})
+    yield Tampering("a manifest's digests in capitals, tags re-made", b.pack(other), b.envelope, "metadata")
+    other = forge.retag({**b.files, "manifest-sha256.txt": b"".join(lines).replace(b"\n", b"\r\n")})
+    yield Tampering("a manifest's line ends, tags re-made", b.pack(other), b.envelope, "metadata")
+    info = b.files["bag-info.txt"]
+    other = forge.retag({**b.files, "bag-info.txt": info + b"Contact-Name: somebody\n"})
+    yield Tampering("a field of bag-info.txt added, tags re-made", b.pack(other), b.envelope, "metadata")
+    other = forge.retag({**b.files, "bag-info.txt": info + next(line for line in info.splitlines(True) if b"Oxum" in line)})
+    yield Tampering("a field of bag-info.txt twice, tags re-made", b.pack(other), b.envelope, "refused")
     yield Tampering("the top folder renamed", b.pack(b.files, "90_toy-000000000000"), b.envelope, "refused")
 
 
@@ -154,6 +182,8 @@ def _remade(b: Bench) -> Iterator[Tampering]:
     yield Tampering(
         "a citation, digests re-made", b.changed("data/CITATION.cff", b"VERIFIED", b"verified", again=True), b.envelope, "metadata"
     )
+    spaced = b.changed(audit, b"{\n", b"{ \n", again=True)
+    yield Tampering("a blank in the audit, digests re-made", spaced, b.envelope, "audit")
     crate = b.changed("data/ro-crate-metadata.json", b"reference evidence", b"certified evidence", again=True)
     yield Tampering("RO-Crate metadata, digests re-made", crate, b.envelope, "metadata")
     protocol = b.changed("data/protocol.json", b"Z01", b"Z99", again=True)
@@ -203,6 +233,8 @@ def _remade(b: Bench) -> Iterator[Tampering]:
     theirs = forge.members(name)
     mixed = {n: d for n, d in b.files.items() if not n.startswith(b.inner)}
     mixed |= {n.replace(_run(theirs), b.frozen.run.name): d for n, d in theirs.items() if "/sealed/" in n or n.endswith("/audit.json")}
+    both_runs = b.files | {n: d for n, d in theirs.items() if _run(theirs) in n}
+    yield Tampering("another run put beside it, digests re-made", b.pack(forge.rebag(both_runs)), b.envelope, "refused")
     yield Tampering("another run put in its place, digests re-made", b.pack(forge.rebag(mixed)), b.envelope, "audit")
 
 
@@ -241,6 +273,14 @@ def _consistent(b: Bench) -> Iterator[Tampering]:
     auditor = b.files["data/auditor/audit/metrics.py"] + b"# other code\n"
     files = {**b.files, "data/auditor/audit/metrics.py": auditor}
     yield Tampering("the archived auditor, everything re-made", _refrozen(b, files), b.envelope, ONLY)
+    files = {**b.files, "data/LICENSE": b"All rights reserved.\n"}
+    yield Tampering("the licence, everything re-made", _refrozen(b, files), b.envelope, ONLY)
+
+    def figure(run: forge.Forged) -> None:
+        (run.run / "figures").mkdir(exist_ok=True)
+        (run.run / "figures" / "errors.svg").write_text("<svg><!-- another story --></svg>")
+
+    yield Tampering("a figure, everything re-made", b.forged(figure), b.envelope, ONLY)
     files = {**b.files, "data/verify.py": b"print('VERIFIED')\n"}
     yield Tampering("verify.py, everything re-made", _refrozen(b, files), b.envelope, ONLY)
 
@@ -258,6 +298,22 @@ def _refrozen(b: Bench, files: dict[str, bytes]) -> bytes:
     return b.pack({**named, **contents.tag_files(facts, {n: (len(d), forge.sha(d)) for n, d in named.items()})})
 
 
+ORDER = 2**252 + 27742317777372353535851937790883648493
+
+
+def _malleable(envelope: bytes) -> bytes:
+    """The signature's second half with the group's order added: equal in the group, and to be refused (RFC 8032, 5.1.7)."""
+    value = json.loads(envelope)
+    signature = base64.b64decode(value["signatures"][0]["sig"])
+    half = int.from_bytes(signature[32:], "little") + ORDER
+    value["signatures"][0]["sig"] = base64.b64encode(signature[:32] + half.to_bytes(32, "little")).decode()
+    return canonical.dumps(value)
+
+
+def _base256(size: int) -> bytes:
+    return b"\x80" + size.to_bytes(11, "big")
+
+
 def _signatures(b: Bench) -> Iterator[Tampering]:
     stranger = b.place / "stranger.pem"
     attest.make_key(stranger, b.place / "stranger.pub")
@@ -271,6 +327,7 @@ def _signatures(b: Bench) -> Iterator[Tampering]:
     edited["payload"] = base64.b64encode(canonical.dumps(lie)).decode()
     yield Tampering("the signed statement edited", b.data, canonical.dumps(edited), "signature")
     yield Tampering("a signed statement that says something else", b.data, b.signed(lie, b.frozen.key), "signature")
+    yield Tampering("the signature in another form of the same number", b.data, _malleable(b.envelope), "signature")
     yield Tampering("the envelope torn", b.data, b.envelope[:-40], "signature")
 
 

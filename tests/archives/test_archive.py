@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,8 +55,6 @@ def test_git_gives_the_same_tree(frozen: Any, tmp_path: Path) -> None:
 
 def test_bytes_do_not_depend_on_the_surroundings(frozen: Any, tmp_path: Path) -> None:
     """Another umask, locale, time zone, path, day (by mtime) and order of listing."""
-    import shutil
-
     root = tmp_path / "elsewhere" / "a b"
     shutil.copytree(frozen.root, root, ignore=shutil.ignore_patterns("archives", "__pycache__", "LEDGER.jsonl"))
     for path in root.rglob("*"):
@@ -167,8 +166,6 @@ def test_what_may_be_frozen(frozen: Any) -> None:
 
 
 def test_a_damaged_run_is_not_frozen(frozen: Any, tmp_path: Path) -> None:
-    import shutil
-
     run = tmp_path / frozen.run.name
     shutil.copytree(frozen.run, run)
     with (run / "sealed" / "results.csv").open("a") as out:
@@ -179,21 +176,64 @@ def test_a_damaged_run_is_not_frozen(frozen: Any, tmp_path: Path) -> None:
     assert not list((frozen.workspace.local / "archives").iterdir())
 
 
-def test_nothing_is_left_after_a_kill(frozen: Any) -> None:
-    """SIGKILL in the middle of a verification: the next start removes what it left, and says so."""
+def test_a_changed_byte_anywhere_is_found(frozen: Any, tmp_path: Path) -> None:
+    data, size = frozen.path.read_bytes(), frozen.path.stat().st_size
+    for at in {0, 1, size - 1, size // 2, *range(257, size, 6007)}:
+        path = place(frozen, tmp_path, data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
+        try:
+            with opened(frozen.workspace, path) as checked:
+                assert checked.findings, at
+        except Refused:
+            pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
+@pytest.mark.parametrize(
+    ("verb", "child"),
+    [("verify", "labcore.confined"), ("freeze", "audit --quiet"), ("replicate", "labcore.runner"), ("diff", "labcore.confined")],
+)
+def test_nothing_is_left_after_a_kill(frozen: Any, verb: str, child: str) -> None:
+    """SIGKILL of the command alone: its children end with it, and the next start removes what it left, and says so."""
+    name = f"90/{frozen.run.name}"
+    words = {
+        "freeze": ["90", "--run", frozen.run.name],
+        "replicate": ["--here", "--file", str(frozen.path)],
+        "diff": [str(frozen.path), name],
+    }
+    command = [sys.executable, "-m", "labcore", verb, *words.get(verb, [str(frozen.path)])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "labcore", "verify", str(frozen.path)]
     process = subprocess.Popen(command, cwd=frozen.root, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
-    local = frozen.workspace.local / "archives"
-    deadline = time.monotonic() + 20
-    while not list(local.glob(".growing-*/*/*/sealed")) and time.monotonic() < deadline and process.poll() is None:
+    deadline = time.monotonic() + 60
+    while not (seen := [pid for pid, line in processes(process.pid).items() if child in line]):
+        assert process.poll() is None and time.monotonic() < deadline, f"{verb} was never seen with {child}"
         time.sleep(0.002)
-    os.killpg(process.pid, signal.SIGKILL)
+    os.kill(seen[0], signal.SIGSTOP)  # so that it cannot end by itself
+    process.kill()
     process.wait()
-    assert list(local.iterdir()), "killed too late for this test to see anything"
+    deadline = time.monotonic() + 5
+    while processes(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    left = processes(process.pid)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == {}
+    assert list(frozen.workspace.local.glob("*/.growing-*")), "killed too late for this test to see anything"
     done = frozen.project.call("verify", str(frozen.path))
     assert done.returncode == 0 and "left by a run that was killed" in done.stdout
-    assert not list(local.iterdir())
+    assert not list(frozen.workspace.local.glob("*/.growing-*"))
+
+
+def processes(session: int) -> dict[int, str]:
+    """Id and command line of a session's processes that are alive."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, _, own = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(own) == session and state != "Z":
+                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except (OSError, ValueError):
+            continue
+    return found
 
 
 def test_the_child_is_held_to_its_limits(frozen: Any, monkeypatch: Any, tmp_path: Path) -> None:
@@ -205,6 +245,7 @@ def test_the_child_is_held_to_its_limits(frozen: Any, monkeypatch: Any, tmp_path
     (tmp_path / "audit").mkdir()
     for name in ("labcore/__init__.py", "labcore/skeleton.py", "audit/__init__.py", "audit/run.py"):
         (tmp_path / name).write_text("")
+    shutil.copy(Path(confined.__file__).with_name("tether.py"), greedy)
     (greedy / "errors.py").write_text("class Refused(Exception):\n    pass\n")
     for body, wanted in ((hungry, "4 GiB of memory"), ("def child(task):\n    while True:\n        pass\n", "signal 9|signal 24")):
         (greedy / "confined.py").write_text(text[:start] + body + "\n\n" + text[end:])
