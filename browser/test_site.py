@@ -5,6 +5,7 @@ Screenshots go to the folder named by SHOTS (default: none are kept).
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -27,6 +28,35 @@ QUIET = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# The least contrast of a text against what lies behind it (WCAG 2), the levels of headings, and fields and images without a name.
+READABLE = """() => {
+  const numbers = text => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = colour => {
+    const [r, g, b] = colour.map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = element => {
+    for (; element; element = element.parentElement) {
+      const colour = numbers(getComputedStyle(element).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour.slice(0, 3);
+    }
+    return [255, 255, 255];
+  };
+  let contrast = 21;
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    if (!texts.currentNode.textContent.trim() || ["SCRIPT", "STYLE", "OPTION"].includes(element.tagName)) continue;
+    const [low, high] = [light(numbers(getComputedStyle(element).color).slice(0, 3)), light(behind(element))].sort((a, b) => a - b);
+    contrast = Math.min(contrast, (high + 0.05) / (low + 0.05));
+  }
+  return {
+    contrast,
+    headings: [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].map(h => Number(h.tagName[1])),
+    unnamed: [...document.querySelectorAll("select, input")].filter(f => !f.labels.length).map(f => f.id)
+      .concat([...document.images].filter(i => !i.alt).map(i => i.src)),
+  };
+}"""
 SUITE = ROOT / ".venv" / "bin" / "python"
 
 
@@ -77,6 +107,29 @@ def test_pages_load_without_errors_and_fit_the_screen(site: Path, chromium: Any,
             page.screenshot(path=str(Path(shots) / f"{path.stem}-{size}-{scheme}.png"), full_page=size == "desktop")
         page.close()
     context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_can_be_read_by_eye_and_by_ear(site: Path, chromium: Any, scheme: str) -> None:
+    page = chromium.new_page(color_scheme=scheme)
+    for path in pages(site):
+        page.goto(path.as_uri())
+        found = page.evaluate(READABLE)
+        assert found["contrast"] >= 4.5, (path.name, found)
+        assert found["headings"][0] == 1 and found["headings"].count(1) == 1, (path.name, found["headings"])
+        assert all(after <= before + 1 for before, after in itertools.pairwise(found["headings"])), (path.name, found["headings"])
+        assert found["unnamed"] == [], path.name
+    page.close()
+
+
+def test_paper_shows_what_is_folded_on_the_front_page(site: Path, chromium: Any) -> None:
+    page = chromium.new_page()
+    page.goto((site / "index.html").as_uri())
+    folded = page.locator("details:not([open]) li").first
+    assert not folded.is_visible()
+    page.emulate_media(media="print")
+    assert folded.is_visible() and not page.locator("nav").is_visible()
+    page.close()
 
 
 def test_filters_show_what_they_say(site: Path, chromium: Any) -> None:

@@ -5,8 +5,10 @@ A run that is damaged or NOT VERIFIED appears as that, with its findings; it is 
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,26 +35,36 @@ from labcore.workspace import Workspace
 TEMPLATES = Path(__file__).parent / "templates"
 LONG = 40  # rows beyond which a block is summed up
 HEAVY = 300_000  # bytes from which a figure is shown as PNG; the SVG stays a link
-SECTIONS = {"method": "Method", "reading": "How to read the figures", "not_it": "What it is not"}
+SECTIONS = {
+    "method": "Method",
+    "reading": "How to read the figures",
+    "not_it": "What it is not",
+    "left_open": "What was left open, and how it was fixed",
+    "looked": "Changed after a first look",
+}
 
 
 def build(workspace: Workspace, out: Path) -> list[Path]:
     """Write all pages into `out`, made anew; returns the paths of the pages."""
-    audits = audit(workspace)
+    audits, chain = audit(workspace)
     articles, claims = claims_ledger(workspace)
-    experiments = [experiment(workspace, name, audits, claims) for name in workspace.names()]
+    experiments = [experiment(workspace, name, audits, chain, claims) for name in workspace.names()]
     found = {claim["id"]: claim for one in experiments for claim in one["claims"]}
     broken = {one["number"] for one in experiments if one["run"] and one["verdict"] != "VERIFIED"}
     for claim in claims:
         if claim["experiment"] in broken:
             claim["waiting"] = "its experiment's kept run is NOT VERIFIED and decides nothing"
     rows = [{**claim, **found.get(claim["id"], {"verdict": "open", "values": {}, "said": claim["waiting"]})} for claim in claims]
-    lines = [{**line, "short": line["run"][:12]} for line in ledger.read(workspace.ledger)]
+    try:
+        lines = [{**line, "short": line["run"][:12]} for line in ledger.read(workspace.ledger)]
+    except (Refused, KeyError, TypeError, ValueError, OSError):
+        lines = []  # what is wrong with it is among the auditor's findings
     part = out.with_name(out.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     (part / "figures").mkdir(parents=True)
     counted = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ORDER}
     shared = {"experiments": experiments, "articles": articles, "counted": counted, "total": len(rows), "order": ORDER}
+    shared["chain"] = chain
     shared["otherwise"] = {verdict: [row for row in rows if row["verdict"] == verdict] for verdict in ("contradicted", "qualified")}
     pages = [
         page(part, "index.html", "index.html", shared, here="index"),
@@ -85,17 +97,17 @@ def _templates() -> Templates:
     return made
 
 
-def audit(workspace: Workspace) -> dict[str, dict[str, Any]]:
-    """The auditor's documents on all kept runs, by folder name: audited now, so that a damage done since is seen."""
+def audit(workspace: Workspace) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+    """The auditor's documents on all kept runs, by folder name, and its findings on their ledger, as they are now."""
     runs = [run for name in workspace.names() for run in workspace.runs(name, local=False)]
     if not runs:
-        return {}
+        return {}, []
     runs.sort(key=lambda run: -sum(path.stat().st_size for path in run.glob("sealed/*") if path.is_file()))
     # Each processor gets two shares, one after the other, with large and small runs in each: few starts, and none waits long at the end.
     shares = [share for place in range(2 * processors()) if (share := runs[place :: 2 * processors()])]
     with ThreadPoolExecutor(processors()) as pool:
         texts = list(pool.map(lambda share: audited(workspace.root, share), shares))
-    documents = {}
+    documents, chain = {}, []
     for text in texts:
         decoder, at = json.JSONDecoder(), 0
         while at < len(text.rstrip()):
@@ -103,7 +115,9 @@ def audit(workspace: Workspace) -> dict[str, dict[str, Any]]:
             at += 1
             if "run" in document:
                 documents[document["run"]] = document
-    return documents
+            elif document.get("ledger") == workspace.ledger.relative_to(workspace.root).as_posix():
+                chain = document["findings"]
+    return documents, chain
 
 
 def audited(root: Path, runs: list[Path]) -> str:
@@ -127,9 +141,12 @@ def claims_ledger(workspace: Workspace) -> tuple[dict[str, str], list[dict[str, 
     return data["articles"], claims
 
 
-def experiment(workspace: Workspace, name: str, audits: dict[str, dict[str, Any]], ledger_claims: list[dict[str, Any]]) -> dict[str, Any]:
-    """All that the page of an experiment shows."""
+def experiment(
+    workspace: Workspace, name: str, audits: dict[str, dict[str, Any]], chain: list[dict[str, Any]], ledger_claims: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """All that the page of an experiment shows. chain: findings on the ledger; those on a run of the experiment count as its own."""
     kept = workspace.kept(name)
+    chained = [finding for finding in chain if f"/{name}/" in f"{finding['where']}/"]
     texts = {claim["id"]: claim for claim in ledger_claims}
     one: dict[str, Any] = {
         "name": name,
@@ -150,8 +167,10 @@ def experiment(workspace: Workspace, name: str, audits: dict[str, dict[str, Any]
         **{key: section(workspace, name, heading) for key, heading in SECTIONS.items()},
     }
     if kept is None:
-        return one
+        return one | {"findings": chained}
     document = audits.get(kept.name, {"verdict": "NOT VERIFIED", "findings": [], "claims": {}, "controls": {}, "levels": {}})
+    if chained:
+        document = {**document, "verdict": "NOT VERIFIED", "findings": [*document["findings"], *chained]}
     one |= {"audit": document, "verdict": document["verdict"], "findings": document["findings"]}
     one["controls"] = [{"name": key, **value} for key, value in sorted(document["controls"].items())]
     try:
@@ -162,7 +181,13 @@ def experiment(workspace: Workspace, name: str, audits: dict[str, dict[str, Any]
     except (Refused, KeyError, ValueError, OSError) as error:
         one["findings"] = [
             *one["findings"],
-            {"rule": "", "where": kept.name, "text": f"cannot be read: {error}", "stored": "", "recomputed": ""},
+            {
+                "rule": "",
+                "where": kept.name,
+                "text": f"cannot be read: {error}".replace(f"{workspace.root}/", ""),
+                "stored": "",
+                "recomputed": "",
+            },
         ]
         one["verdict"] = "NOT VERIFIED"
         return one
@@ -171,7 +196,7 @@ def experiment(workspace: Workspace, name: str, audits: dict[str, dict[str, Any]
     decided = document["claims"] if document["verdict"] == "VERIFIED" else {}
     for key, claim in sorted(decided.items()):
         said = sentence(sentences[key], claim["values"], f"{name} {key}") if key in sentences else claim["note"]
-        about = texts.get(key, {"text": "", "section": "", "article": key[0]})
+        about = texts.get(key, {"text": "our own statement", "section": "", "article": key[0]})
         one["claims"].append(
             # A statement of our own stands on its experiment's page only, not among the articles' claims.
             {
@@ -190,12 +215,15 @@ def experiment(workspace: Workspace, name: str, audits: dict[str, dict[str, Any]
 
 
 def figures(kept: Path, name: str) -> Iterable[dict[str, Any]]:
-    """Each figure once: what to show, what to link."""
+    """Each figure once: its headline as the file has it, what to show, what to link."""
     for png in sorted((kept / "figures").glob("*.png")):
         svg = png.with_suffix(".svg")
-        light = svg.is_file() and svg.stat().st_size < HEAVY
+        text = svg.read_text(encoding="utf-8", errors="replace") if svg.is_file() else ""
+        title = re.search("<title>(.*?)</title>", text, re.DOTALL)
+        said = html.unescape(title[1]).strip() if title else ""
+        light = len(text) < HEAVY and text.rstrip().endswith("</svg>")
         files = [path for path in (png, svg) if path.is_file()]
-        yield {"name": png.stem.replace("_", " "), "shown": f"figures/{name}/{(svg if light else png).name}", "files": files}
+        yield {"name": png.stem.replace("_", " "), "said": said, "shown": f"figures/{name}/{(svg if light else png).name}", "files": files}
 
 
 def blocks(run: Sealed) -> Iterable[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -91,7 +92,7 @@ def test_equal_evidence_gives_equal_bytes(kept: Any) -> None:
     assert pages(kept) == first
 
 
-@pytest.mark.parametrize("damage", ["byte", "truncated", "manifest", "no results"])
+@pytest.mark.parametrize("damage", ["byte", "truncated", "manifest", "no results", "another manifest in the ledger"])
 def test_damage_is_shown_and_never_hidden(kept: Any, damage: str) -> None:
     sealed = next((kept.root / "evidence" / TOY).glob("*/sealed"))
     arrays = sealed / "arrays.h5"
@@ -103,10 +104,37 @@ def test_damage_is_shown_and_never_hidden(kept: Any, damage: str) -> None:
         arrays.write_bytes(arrays.read_bytes()[:100])
     elif damage == "manifest":
         (sealed / "manifest.json").write_text("{")
-    else:
+    elif damage == "no results":
         (sealed / "results.csv").unlink()
+    else:
+        path = kept.root / "evidence" / "LEDGER.jsonl"
+        path.write_text(re.sub(r'"manifest":"[0-9a-f]{8}', '"manifest":"00000000', path.read_text()))
     found = pages(kept)
+    assert str(kept.root) not in "".join(found.values())
+    if "ledger" in damage:
+        assert "L503" in found["ledger.html"] and "L503" in found["90_toy.html"] and "The ledger: " in found["index.html"]
     for name in ("index.html", "90_toy.html"):
         assert 'role="alert"' in found[name] and "NOT VERIFIED" in found[name], name
     assert "1 reproduced" not in found["index.html"] and "2 open" in found["index.html"]
     assert "is NOT VERIFIED and decides nothing" in found["claims.html"]
+
+
+def test_a_ledger_that_cannot_be_read_is_shown_as_that(kept: Any) -> None:
+    (kept.root / "evidence" / "LEDGER.jsonl").write_text("{\n")
+    found = pages(kept)
+    assert all('role="alert"' in found[name] and "L501" in found[name] for name in ("index.html", "ledger.html"))
+
+
+def test_a_broken_drawing_is_shown_from_its_other_file(kept: Any) -> None:
+    drawing = next((kept.root / "evidence" / TOY).glob("*/figures/*.svg"))
+    assert f'{drawing.stem}.svg" alt=' in pages(kept)["90_toy.html"]
+    drawing.write_bytes(drawing.read_bytes()[:2000] + b"\xff")
+    assert f'{drawing.stem}.png" alt=' in pages(kept)["90_toy.html"]
+
+
+def test_the_headline_of_a_figure_is_its_description(kept: Any) -> None:
+    drawing = next((kept.root / "evidence" / TOY).glob("*/figures/*.svg"))
+    drawing.write_text(
+        re.sub("<title>.*?</title>|(<metadata>)", r"<title>A &lt;finding&gt; &amp; more</title>\1", drawing.read_text(), count=1)
+    )
+    assert 'alt="Figure ' in (page := pages(kept)["90_toy.html"]) and ": A &lt;finding&gt; &amp; more. The numbers" in page
