@@ -2,6 +2,8 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 ARGS ?=
+# ARGS word by word, each quoted for the shell: an override may hold brackets.
+OVERRIDES = $(foreach word,$(ARGS),'$(subst ','\'',$(word))')
 SETUP = @command -v $(PYTHON) >/dev/null 2>&1 || { echo "make: $(PYTHON) not found; wanted Python 3.11 or newer (make PYTHON=...)" >&2; exit 3; }; \
 	$(PYTHON) requirements/install.py
 EXPERIMENT = @test -n "$(EXP)" || { echo "make $@: which experiment? Say for example: make $@ EXP=06" >&2; exit 2; }
@@ -15,7 +17,7 @@ help:  ## print these lines
 run:  ## run, audit and draw an experiment: make run EXP=06 [ARGS="seeds=[1,2,3]"]
 	$(EXPERIMENT)
 	$(SETUP) --experiment "$(EXP)"
-	@$(PY) -m labcore run "$(EXP)" $(ARGS)
+	@$(PY) -m labcore run "$(EXP)" $(OVERRIDES)
 
 audit:  ## audit all kept and local evidence, or one experiment: make audit [EXP=06]
 	$(SETUP)
@@ -24,7 +26,7 @@ audit:  ## audit all kept and local evidence, or one experiment: make audit [EXP
 protocol:  ## resolve conf/ into the committed protocol.json: make protocol EXP=06
 	$(EXPERIMENT)
 	$(SETUP)
-	@$(PY) -m labcore protocol "$(EXP)" $(ARGS)
+	@$(PY) -m labcore protocol "$(EXP)" $(OVERRIDES)
 
 figure:  ## draw the figures of a run: make figure EXP=06 [RUN=...]
 	$(EXPERIMENT)

@@ -129,6 +129,8 @@ def test_every_command_runs(project: Any) -> None:
     assert make(["make", "run", "EXP=90"]).returncode == 0
     assert make(["make", "keep", "EXP=90"]).returncode == 0
     project.commit()
+    assert 'ARGS="seeds=range(0,10000)"' in text("README.md") and 'ARGS="seeds=range(0,10000)"' in text("README.zh.md")
+    assert make(["make", "run", "EXP=90", "ARGS=seeds=range(0,7) --no-figure"]).returncode == 0
     run, archive = next((project.root / "evidence" / "90_toy").iterdir()).name, ""
     done, every = [], commands(text("README.md"))
     for command in every:
