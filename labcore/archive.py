@@ -118,7 +118,8 @@ def _reasons(workspace: Workspace, manifest: dict[str, Any], document: dict[str,
     if document["verdict"] != "VERIFIED":
         reasons.append(f"the run is NOT VERIFIED ({len(document['findings'])} findings)")
     elif lines and manifest["kind"] == "confirmatory":
-        reasons.append("against the repository the run is NOT VERIFIED")
+        why = next((line.strip() for line in lines if line.startswith("  ")), lines[0])
+        reasons.append(f"against the repository it is NOT VERIFIED: {why[:200]}")
     own = {name: data for name, data in contents.auditor(workspace.root, manifest["experiment"]).items()}
     own |= {name: (workspace.root / name).read_bytes() for name in ("evidence/FORMAT.md", "LICENSE", "labcore/frozen/verify.py")}
     commit, blobs = provenance.committed(workspace.root, own)

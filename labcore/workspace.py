@@ -103,15 +103,17 @@ def _remove(folder: Path) -> None:
 
 
 def clear_leftovers(workspace: Workspace) -> list[str]:
-    """Remove folders of runs that were killed; a line for each, also in the local ledger. Those still growing are left alone."""
+    """Remove folders of commands that were killed; a line for each, also in the local ledger. Those still growing are left alone."""
     lines = []
     for folder in sorted(workspace.local.glob(f"*/{GROWING}*")):
         with _alone(folder.parent):
             if not folder.exists() or _held(folder / LOCK):
                 continue
             shutil.rmtree(folder)
-        ledger.append(workspace.local_ledger, "leftover", folder.parent.name, text=f"a run that was killed left {folder.name}; removed")
-        lines.append(f"removed {folder.relative_to(workspace.root)}: left by a run that was killed")
+        # Work on archives is of no experiment, and a ledger's line names an experiment or none.
+        experiment = folder.parent.name if folder.parent.name[:2].isdigit() else ""
+        ledger.append(workspace.local_ledger, "leftover", experiment, text=f"a command that was killed left {folder.name}; removed")
+        lines.append(f"removed {folder.relative_to(workspace.root)}: left by a command that was killed")
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from labcore import metadata
@@ -28,7 +29,8 @@ def main(arguments: argparse.Namespace) -> int:
         raise Refused("cite: say which experiment (make cite EXP=06), or which archive (FILE=...)")
     path = arguments.file or latest(workspace, workspace.find(arguments.experiment), arguments.run)
     with machine_errors(workspace.local):
-        clear_leftovers(workspace)
+        for line in clear_leftovers(workspace):
+            print(line, file=sys.stderr)
         with opened(workspace, path, Wanted(identity=True)) as checked:
             pass
     if checked.findings or checked.facts is None:

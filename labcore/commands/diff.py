@@ -12,7 +12,7 @@ from labcore.compare import compare
 from labcore.errors import FINDING, GOOD, Refused, printable
 from labcore.sealed import Sealed
 from labcore.tables import table
-from labcore.workspace import Workspace
+from labcore.workspace import Workspace, clear_leftovers, machine_errors
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +24,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Print the outcome of every array."""
     workspace = Workspace(ROOT)
-    with sealed(workspace, arguments.a) as a, sealed(workspace, arguments.b) as b:
-        return _print(a, b)
+    with machine_errors(workspace.local):
+        for line in clear_leftovers(workspace):
+            print(line)
+        with sealed(workspace, arguments.a) as a, sealed(workspace, arguments.b) as b:
+            return _print(a, b)
 
 
 @contextmanager

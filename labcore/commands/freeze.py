@@ -33,7 +33,7 @@ def main(arguments: argparse.Namespace) -> int:
     if run is None:
         raise Refused(f"{experiment}: no kept run; `make keep EXP={experiment[:2]}` keeps one, or name one with --run")
     key = arguments.key or (private() if arguments.sign else None)
-    with machine_errors(workspace.evidence / "archives"):
+    with machine_errors(workspace.local):
         for line in clear_leftovers(workspace):
             print(line)
         frozen = freeze(workspace, run, draft=arguments.draft, key=key, replace=arguments.replace)

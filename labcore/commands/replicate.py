@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -21,7 +22,7 @@ from labcore.errors import FINDING, GOOD, Environment, Refused, printable
 from labcore.sealed import Sealed
 from labcore.tables import table
 from labcore.tether import tied
-from labcore.workspace import Workspace, clear_leftovers, growing, machine_errors
+from labcore.workspace import MACHINE, Workspace, clear_leftovers, growing, machine_errors
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,8 @@ def main(arguments: argparse.Namespace) -> int:
         from labcore.verification import run_of
 
         with machine_errors(workspace.local):
-            clear_leftovers(workspace)
+            for line in clear_leftovers(workspace):
+                print(line)
             with run_of(workspace, arguments.file) as original:
                 return replicate(workspace, original, here=arguments.here)
     experiment = workspace.find(arguments.experiment)
@@ -68,6 +70,9 @@ def replicate(workspace: Workspace, original: Sealed, *, here: bool) -> int:
             done = subprocess.run(command, cwd=tree, env=clean, capture_output=True, text=True, check=False, preexec_fn=tied())
             if done.returncode:
                 last = printable((done.stderr.strip().splitlines() or ["no output"])[-1])
+                number = re.search(r"\[Errno (\d+)\]", last)
+                if number and int(number[1]) in MACHINE:
+                    raise Environment(f"{folder.parent}: {os.strerror(int(number[1]))}; the archived sources could not run")
                 ledger.append(workspace.local_ledger, "replicated", experiment, name, text=f"failed: {last}"[:500])
                 print(f"{experiment} {name}: the archived sources did not run: {last}")
                 return FINDING

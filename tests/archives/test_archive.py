@@ -219,8 +219,11 @@ def test_nothing_is_left_after_a_kill(frozen: Any, verb: str, child: str) -> Non
     assert left == {}
     assert list(frozen.workspace.local.glob("*/.growing-*")), "killed too late for this test to see anything"
     done = frozen.project.call("verify", str(frozen.path))
-    assert done.returncode == 0 and "left by a run that was killed" in done.stdout
+    assert done.returncode == 0 and "left by a command that was killed" in done.stdout
     assert not list(frozen.workspace.local.glob("*/.growing-*"))
+    audit = [sys.executable, "-m", "audit", "--no-write"]
+    done = subprocess.run(audit, cwd=frozen.root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "evidence/local/LEDGER.jsonl" in done.stdout, done.stdout
 
 
 def processes(session: int) -> dict[int, str]:
