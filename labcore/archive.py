@@ -37,7 +37,8 @@ def freeze(workspace: Workspace, run: Path, *, draft: bool, key: Path | None = N
     """Judge, assemble, write by one rename, record. Refuses what is not VERIFIED, confirmatory and committed unless `draft`."""
     manifest = Sealed(run).manifest
     with growing(workspace.local / "archives") as place, _Repository(run, workspace.root) as judged, confined.Child(place) as child:
-        document = child.judge(run.resolve(), {}, run.name)["document"]
+        size = sum(path.stat().st_size for path in (run / "sealed").iterdir())
+        document = child.judge(run.resolve(), {}, run.name, size)["document"]
         reasons = _reasons(workspace, manifest, document, judged)
     if reasons and not draft:
         raise Refused(f"{run.name}: {'; '.join(reasons)}. DRAFT=1 (--draft) freezes it all the same, and the archive says so")

@@ -22,6 +22,7 @@ from labcore.tether import tied
 MEMORY = 4 << 30  # bytes of address space; NumPy and its BLAS reserve about one of them
 ANSWER = 64 << 20
 SECONDS, SECONDS_A_GIGABYTE = 300, 300
+MARGIN = 16 << 20
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -67,18 +68,18 @@ class Child:
         folder: Path,
         given: Mapping[str, tuple[int, int, str]],
         where: str,
-        size: int = 0,
+        size: int,
         meanwhile: Callable[[], object] = lambda: None,
     ) -> dict[str, Any]:
         """The audit's document and what is wrong with the HDF5 files' bytes: {"document": ..., "hdf5": {name: reason or ""}}.
 
-        given: path in the folder -> (offset, size, SHA-256) of a file that is not there but stands in the open file; meanwhile: what
-        the caller has to do anyway, done while the child works. Raises Refused where the child goes over its limits or
-        ends without an answer.
+        given: path in the folder -> (offset, size, SHA-256) of a file that is not there but stands in the open file; size: bytes of the
+        archive or of the run; meanwhile: what the caller has to do anyway, done while the child works.
+        Raises Refused where the child goes over its limits or ends without an answer.
         """
         seconds = SECONDS + SECONDS_A_GIGABYTE * size // 10**9
         scratch, descriptor = str(self.scratch), self.descriptor
-        task = {"folder": str(folder), "scratch": scratch, "given": given, "descriptor": descriptor, "seconds": seconds}
+        task = {"folder": str(folder), "scratch": scratch, "given": given, "descriptor": descriptor, "seconds": seconds, "size": size}
         try:
             process = self.start()
             assert process.stdin is not None
@@ -117,11 +118,12 @@ def child(task: dict[str, Any]) -> dict[str, Any]:
     return {"document": document, "hdf5": forms}
 
 
-def limit(seconds: int) -> None:
-    """Set this process's own limits, for good."""
+def limit(seconds: int, size: int) -> None:
+    """Set this process's own limits, for good. size: of what it judges; it lays out a file of that size at most."""
     for kind, value in (
         (resource.RLIMIT_AS, MEMORY),
         (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_FSIZE, size + MARGIN),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, 128),
     ):
@@ -137,7 +139,7 @@ def main() -> int:
     import labcore.skeleton  # noqa: F401
 
     task = json.loads(sys.stdin.buffer.read())
-    limit(task["seconds"])
+    limit(task["seconds"], task["size"])
     try:
         answer = child(task)
     except MemoryError:

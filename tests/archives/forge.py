@@ -132,7 +132,7 @@ class Forged:
     def archive(self, change: Callable[[dict[str, Any]], None] | None = None, draft: list[str] | None = None) -> tuple[str, bytes]:
         """Top folder and archive of the run as it is now; `change` edits the audit's document, which is made to say VERIFIED."""
         with confined.Child(self.place) as child:
-            document = copy.deepcopy(child.judge(self.run, {}, "forged")["document"])
+            document = copy.deepcopy(child.judge(self.run, {}, "forged", 0)["document"])
         document |= {"verdict": "VERIFIED", "findings": []}
         if change is not None:
             change(document)

@@ -250,12 +250,14 @@ def test_the_child_is_held_to_its_limits(frozen: Any, monkeypatch: Any, tmp_path
         (tmp_path / name).write_text("")
     shutil.copy(Path(confined.__file__).with_name("tether.py"), greedy)
     (greedy / "errors.py").write_text("class Refused(Exception):\n    pass\n")
-    for body, wanted in ((hungry, "4 GiB of memory"), ("def child(task):\n    while True:\n        pass\n", "signal 9|signal 24")):
+    endless = "def child(task):\n    while True:\n        pass\n"
+    wordy = "def child(task):\n    with open('x', 'wb') as out:\n        out.write(bytes(20 << 20))\n"
+    for body, wanted in ((hungry, "4 GiB of memory"), (endless, "signal 9|signal 24"), (wordy, "File too large")):
         (greedy / "confined.py").write_text(text[:start] + body + "\n\n" + text[end:])
         monkeypatch.setattr(confined, "ROOT", tmp_path)
         monkeypatch.setattr(confined, "SECONDS", 1)
         with pytest.raises(Refused, match=wanted), confined.Child(tmp_path) as child:
-            child.judge(frozen.run, {}, "hungry")
+            child.judge(frozen.run, {}, "hungry", 0)
 
 
 def test_large_members_are_judged_in_place(frozen: Any, monkeypatch: Any) -> None:
