@@ -70,6 +70,11 @@ def test_the_docs_have_this_table(matrix: dict[str, tuple[str, str]]) -> None:
     counts = Counter(got for _, got in matrix.values())
     words = " ".join(text.split())
     assert f"{len(matrix)} kinds" in words and f"{counts[ONLY]} of them only a signature" in words
+    envelopes = counts["signature"] + counts["unsigned"]
+    of = len(matrix) - envelopes
+    found = f"from the archive alone | {of - counts[ONLY]} "
+    readme = DOCS.parents[1].joinpath("README.md").read_text("utf-8")
+    assert found in words and f"{found}of {of} |" in readme and f"{envelopes} kinds of change to a signature" in readme
 
 
 def test_the_untouched_archive_is_verified(frozen: Any, tmp_path: Path) -> None:
