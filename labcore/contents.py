@@ -99,6 +99,9 @@ def assemble(run: Path, root: Path, facts: Facts, audit: bytes) -> dict[str, byt
     place = f"{facts.experiment}/{facts.run}"
     files: dict[str, bytes | Path] = {f"{place}/sealed/{path.name}": path for path in sorted((run / "sealed").iterdir())}
     files |= {f"{place}/figures/{path.name}": path for path in sorted((run / "figures").glob("*"))}
+    for path in files.values():
+        if isinstance(path, Path) and (path.is_symlink() or not path.is_file()):
+            raise Refused(f"{path}: a link or special file; wanted plain files")
     files[f"{place}/audit.json"] = audit
     files |= {f"auditor/{name}": data for name, data in auditor(root, facts.experiment).items()}
     files |= fixed(root)

@@ -329,9 +329,9 @@ def _follows(
     if not isinstance(draft, list) or not all(isinstance(reason, str) for reason in draft):
         raise Refused(f"{where}: data/archive.json: draft is no list of reasons")
     sealed = f"{manifest['experiment']}/{manifest['run']}/sealed/"
-    facts = Facts(manifest, facts_audit, _tree(checked, files, f"data/{sealed}", _text(described, "sealed", "swhid")), draft)
+    facts = Facts(manifest, facts_audit, _tree(files, f"data/{sealed}", _text(described, "sealed", "swhid")), draft)
     others = {name: entry for name, entry in payload.items() if name not in contents.GENERATED}
-    auditor = _tree(checked, files, "data/auditor/", _text(described, "auditor", "swhid"))
+    auditor = _tree(files, "data/auditor/", _text(described, "auditor", "swhid"))
     wanted = {f"data/{name}": data for name, data in contents.generated(facts, others, auditor).items()}
     wanted |= contents.tag_files(facts, {f"data/{name}": entry for name, entry in payload.items()})
     for name, data in sorted(wanted.items()):
@@ -359,11 +359,14 @@ def _text(value: Mapping[str, Any], part: str, key: str) -> str:
     return str(inner.get(key, "")) if isinstance(inner, dict) else ""
 
 
-def _tree(checked: Checked, files: _Members, prefix: str, stated: str) -> str:
-    """The SWHID of a folder in the archive; as it is stated where blobs were not computed."""
+def _tree(files: _Members, prefix: str, stated: str) -> str:
+    """The SWHID of a folder in the archive; as it is stated where it holds a file too large to be named (see BIG)."""
     start = f"{files.top}/{prefix}"
-    blobs = {name[len(start) :]: blob for name, blob in files.digests.blobs.items() if name.startswith(start)}
-    return swhid.directory(blobs) if blobs else stated
+    blobs, held = files.digests.blobs, files.digests.held
+    names = [name for name in files.members if name.startswith(start)]
+    if not all(name in blobs or name in held for name in names):
+        return stated
+    return swhid.directory({name[len(start) :]: blobs.get(name) or swhid.content(held[name]) for name in names})
 
 
 def _signature(workspace: Workspace, checked: Checked, wanted: Wanted) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from labcore import archive, canonical, confined, passing, swhid, tape, verification
+from labcore import archive, canonical, confined, contents, passing, swhid, tape, verification
 from labcore.errors import Refused
 from labcore.verification import Wanted, opened
 from tests.archives.conftest import place
-from tests.archives.forge import Forged, members
+from tests.archives.forge import Forged, members, pack
 
 
 def test_an_archive_is_verified_and_signed(frozen: Any) -> None:
@@ -174,6 +174,16 @@ def test_a_damaged_run_is_not_frozen(frozen: Any, tmp_path: Path) -> None:
         with pytest.raises(Refused, match=r"NOT VERIFIED|not even a draft"):
             archive.freeze(frozen.workspace, run, draft=draft)
     assert not list((frozen.workspace.local / "archives").iterdir())
+
+
+def test_a_link_is_not_frozen(frozen: Any, tmp_path: Path) -> None:
+    """What it leads to could be anything of this machine."""
+    run = tmp_path / frozen.run.name
+    shutil.copytree(frozen.run, run)
+    (run / "figures").mkdir(exist_ok=True)
+    (run / "figures" / "errors.svg").symlink_to("/etc/passwd")
+    with pytest.raises(Refused, match=r"errors\.svg: a link"):
+        archive.freeze(frozen.workspace, run, draft=False)
 
 
 def test_a_changed_byte_anywhere_is_found(frozen: Any, tmp_path: Path) -> None:
@@ -381,6 +391,17 @@ def test_a_large_archive_is_named_only_where_that_can_be_held_against_something(
             assert (checked.findings, checked.sha256, checked.swhid) == ([], frozen.done.sha256, frozen.done.swhid)
     with opened(frozen.workspace, path, Wanted(sha256="0" * 64)) as checked:
         assert checked.findings
+
+
+def test_the_auditors_swhid_is_computed_of_a_large_archive_too(frozen: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(verification, "BIG", 0)
+    facts, files = frozen.done.facts, members(frozen.path)
+    others = {n[5:]: d for n, d in files.items() if n.startswith("data/") and n[5:] not in contents.GENERATED}
+    sizes = {n: (len(d), canonical.sha256(d)) for n, d in others.items()}
+    payload = {f"data/{n}": d for n, d in (others | contents.generated(facts, sizes, "swh:1:dir:" + "0" * 40)).items()}
+    tags = contents.tag_files(facts, {n: (len(d), canonical.sha256(d)) for n, d in payload.items()})
+    with opened(frozen.workspace, place(frozen, tmp_path, pack(contents.top(facts), payload | tags, contents.seconds(facts)))) as checked:
+        assert any("archive.json" in text for text in checked.findings), checked.findings
 
 
 def test_an_audit_by_another_version_is_compared_in_what_it_decided(frozen: Any, tmp_path: Path) -> None:
