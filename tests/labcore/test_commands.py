@@ -58,6 +58,8 @@ def test_a_whole_run_is_audited_drawn_kept_and_compared(project: Any) -> None:
     assert "already the kept run" in project.call("keep", "90").stdout
     again = project.call("run", "90")
     assert "compared with the kept run" in again.stdout and "identical" in again.stdout
+    other = project.call("run", "90", "seeds=[1,2,3]")
+    assert "not compared with the kept run" in other.stdout and "changed" not in other.stdout
     assert project.call("list").stdout.count("VERIFIED") == 1
 
 
