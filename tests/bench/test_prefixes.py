@@ -6,7 +6,7 @@ from bench import prefixes
 
 
 def test_a_lost_sequence_is_not_timed():
-    sequences = prefixes.tree(64, 2)
+    sequences = prefixes.branching_tree(64, 2)
     assert len(sequences) == 4 and len({tuple(ids) for ids in sequences}) == 4
     index = prefixes.build("radix", 1, sequences)
     assert prefixes.pace(lambda ids: index.longest("owner", ids), sequences, True) > 0
