@@ -9,7 +9,6 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +109,8 @@ def differing(found: Mapping[str, bytes], blobs: Mapping[str, str]) -> list[str]
 
 def environment() -> dict[str, Any]:
     """Python, packages in use, processor, BLAS kernel and threads."""
+    from importlib import metadata
+
     from threadpoolctl import threadpool_info
 
     pools = [{k: p.get(k) for k in ("internal_api", "version", "architecture", "num_threads")} for p in threadpool_info()]
