@@ -1,7 +1,7 @@
 """Write one sealed folder from an experiment's batches, streaming: memory does not grow with the evidence.
 
-Arrays are appended to spooled temporary files while their digests run along; results.csv is written block by block. At the
-end the pieces are joined in the order that evidence/FORMAT.md fixes, so that the same numbers give the same bytes.
+Arrays are appended to temporary files, on the disk that will hold the run, while their digests run along; results.csv is written block
+by block. At the end the pieces are joined in the order that evidence/FORMAT.md fixes, so that the same numbers give the same bytes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import h5py
 import numpy as np
@@ -29,40 +30,18 @@ from labcore.batch import Batch
 from labcore.bits import decode
 from labcore.errors import Refused
 from labcore.protocol import Array, Protocol
+from labcore.workspace import sync_file
 
 PIECE = 1 << 22
-MEMORY = 320 << 20  # bytes of arrays that wait in memory before the rest goes to temporary files
-
-
-class _Spool:
-    """Temporary files that stay in memory until all of them together hold MEMORY bytes; then each goes to disk as it grows."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.held = str(folder), 0
-
-    def file(self) -> Any:
-        """A new one, on the disk that will hold the run."""
-        return tempfile.SpooledTemporaryFile(mode="w+b", dir=self.folder)
-
-    def text(self) -> Any:
-        """A new one for lines of results.csv."""
-        return tempfile.SpooledTemporaryFile(PIECE, mode="w+", encoding="utf-8", newline="", dir=self.folder)
-
-    def append(self, file: Any, data: Any) -> None:
-        """Write; beyond MEMORY to disk."""
-        self.held += len(data)
-        if self.held > MEMORY:
-            file.rollover()
-        file.write(data)
 
 
 class _ArrayWriter:
     """Appends rows of one array and keeps their digest."""
 
-    def __init__(self, where: str, spec: Array, rows: int, spool: _Spool) -> None:
-        self.where, self.spec, self.rows, self.spool = where, spec, rows, spool
+    def __init__(self, where: str, spec: Array, rows: int, folder: Path) -> None:
+        self.where, self.spec, self.rows = where, spec, rows
         self.per_row = spec.shape[:1] == ["case"]
-        self.file = spool.file()
+        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the writer closes it
         self.digest = hashlib.sha256()
         self.tail: tuple[int, ...] | None = None
         self.written = 0
@@ -80,7 +59,7 @@ class _ArrayWriter:
             self._check_finite(array)
         data = array.reshape(-1).view(np.uint8).data
         self.digest.update(data)
-        self.spool.append(self.file, data)
+        self.file.write(data)
         self.written += array.shape[0] if self.per_row else 1
         return array
 
@@ -113,13 +92,13 @@ class _ArrayWriter:
 class _BlockWriter:
     """Checks and stores the batches of one block."""
 
-    def __init__(self, name: str, protocol: Protocol, columns: list[str], first: int, spool: _Spool) -> None:
+    def __init__(self, name: str, protocol: Protocol, columns: list[str], first: int, folder: Path) -> None:
         self.name, self.block = name, protocol.blocks[name]
         self.rows, self.first = protocol.row_count(name), first
         self.factors = itertools.product(*(protocol.values(factor) for factor in self.block.factors))
-        self.arrays = {a: _ArrayWriter(f"{name}/{a}", spec, self.rows, spool) for a, spec in self.block.arrays.items()}
+        self.arrays = {a: _ArrayWriter(f"{name}/{a}", spec, self.rows, folder) for a, spec in self.block.arrays.items()}
         self.columns = columns
-        self.text = spool.text()
+        self.text: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", dir=folder)  # noqa: SIM115
         self.written = 0
         self.batches = 0
 
@@ -167,9 +146,8 @@ class _BlockWriter:
         start = self.written - count
         values |= {"case": range(self.first + start, self.first + self.written), "block": [self.name] * count}
         values["row"] = range(start, self.written)
-        nothing = [""] * count
         lines = io.StringIO()
-        csv.writer(lines, lineterminator="\n").writerows(zip(*(_cells(values.get(c, nothing)) for c in self.columns), strict=True))
+        csv.writer(lines, lineterminator="\n").writerows(zip(*(_cells(values.get(c, [""] * count)) for c in self.columns), strict=True))
         self.text.write(lines.getvalue())
 
     def finish(self) -> None:
@@ -196,10 +174,10 @@ class Writer:
     def __init__(self, protocol: Protocol, folder: Path) -> None:
         self.protocol, self.folder = protocol, folder
         self.columns = columns(protocol)
-        spool, first = _Spool(folder.parent), 0
+        first = 0
         self.blocks: dict[str, _BlockWriter] = {}
         for name in sorted(protocol.blocks):
-            self.blocks[name] = _BlockWriter(name, protocol, self.columns, first, spool)
+            self.blocks[name] = _BlockWriter(name, protocol, self.columns, first, folder.parent)
             first += self.blocks[name].rows if protocol.blocks[name].rows == "csv" else 0
 
     def __enter__(self) -> Writer:
@@ -223,14 +201,15 @@ class Writer:
         for block in self.blocks.values():
             block.finish()
         timing = {name for name, block in self.protocol.blocks.items() if block.rows == "timing"}
-        files, data, timings = {}, {}, {}
         data = self._hdf5("arrays.h5", [n for n in self.blocks if n not in timing])
-        if timing:
-            timings = self._hdf5("timings.h5", [n for n in self.blocks if n in timing])
+        timings = self._hdf5("timings.h5", [n for n in self.blocks if n in timing]) if timing else {}
         self._results()
         _zip(self.folder / "sources.zip", sources)
-        for path in sorted(self.folder.iterdir()):
-            files[path.name] = canonical.sha256_file(path)
+        paths = sorted(self.folder.iterdir())
+        with ThreadPoolExecutor(1) as disk:
+            synced = disk.map(sync_file, paths)  # on their way to the disk while they are read
+            files = {path.name: canonical.sha256_file(path) for path in paths}
+            list(synced)
         resolved = self.protocol.resolved
         manifest = {
             "schema": "1",
@@ -262,9 +241,8 @@ class Writer:
             os.posix_fallocate(handle.fileno(), 0, path.stat().st_size)
             for at, writer in writers.items():
                 if offsets[at] is not None:
-                    handle.seek(offsets[at])
-                    writer.file.seek(0)
-                    shutil.copyfileobj(writer.file, handle, PIECE)
+                    writer.file.flush()
+                    _copy(writer.file.fileno(), handle.fileno(), offsets[at])
         return {at: {"dtype": w.spec.dtype, "shape": list(w.shape), "sha256": w.digest.hexdigest()} for at, w in writers.items()}
 
     def _results(self) -> None:
@@ -297,6 +275,14 @@ def run_name(protocol: str, arrays: Mapping[str, Mapping[str, Any]], results: st
         lines.append(f"array {path} {array['dtype']} {shape} {array['sha256']}")
     lines.append(f"results {results}")
     return canonical.sha256("".join(line + "\n" for line in lines).encode())[:12]
+
+
+def _copy(source: int, target: int, offset: int) -> None:
+    """All bytes of one open file into another from an offset on, by the kernel."""
+    os.lseek(target, offset, os.SEEK_SET)
+    done, size = 0, os.fstat(source).st_size
+    while done < size:
+        done += os.sendfile(target, source, done, size - done)
 
 
 def _reserve(path: Path, size: int) -> None:

@@ -24,6 +24,7 @@ from matplotlib.ticker import LogFormatterSciNotation
 
 from labcore.loading import load
 from labcore.sealed import Sealed
+from labcore.workers import in_order, processors
 
 # Okabe and Ito's palette: apart from each other in colour-blind eyes, and in grey by lightness.
 COLOUR = {"reference": "#000000", "correct": "#0072B2", "faulty": "#D55E00", "control": "#999999"}
@@ -116,31 +117,40 @@ def with_zero(values: list[float], floor: float = 1e-17) -> list[float]:
     return [floor if v == 0 else v for v in values]
 
 
-def drawn(run: Path, experiment_folder: Path) -> dict[str, Figure]:
-    """All figures of a run, by name, their layout worked out once: a second drawing would move the axes a little.
-
-    experiment_folder holds figure.py with `draw(run: Sealed) -> dict[str, Figure]`. To be called, and saved, inside `style()`.
-    """
+def built(run: Path, experiment_folder: Path) -> dict[str, Figure]:
+    """All figures of a run, by name: what experiment_folder's figure.py gives with `draw(run: Sealed)`. To be called in `style()`."""
     figures: dict[str, Figure] = load(experiment_folder / "figure.py").draw(Sealed(run))
-    for figure in figures.values():
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
     return figures
 
 
+def lay_out(figure: Figure) -> Figure:
+    """The same figure, its layout worked out once: a second drawing would move the axes a little. To be called, and saved, in `style()`."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+    return figure
+
+
 def draw(run: Path, experiment_folder: Path) -> list[Path]:
-    """Draw all figures of a run into `<run>/figures/`, svg and png; returns the paths, sorted."""
+    """Draw all figures of a run into `<run>/figures/`, svg and png, side by side; returns the paths, sorted."""
     folder = run / "figures"
     folder.mkdir(exist_ok=True)
-    paths = []
     with style():
-        for name, figure in sorted(drawn(run, experiment_folder).items()):
-            said = " ".join(figure.get_suptitle().split())
-            for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
-                path = folder / f"{name}.{kind}"
-                part = path.with_suffix(f".{kind}.part")
-                figure.savefig(part, format=kind, metadata={**metadata, "Title": said})
-                part.replace(path)
-                paths.append(path)
+        figures = built(run, experiment_folder)
+        saved = list(in_order(lambda name: _save(lay_out(figures[name]), folder, name), sorted(figures), min(len(figures), processors())))
+        for figure in figures.values():
             plt.close(figure)
-    return sorted(paths)
+    return sorted(path for paths in saved for path in paths)
+
+
+def _save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write one figure as svg and png, each whole or not at all."""
+    said, paths = " ".join(figure.get_suptitle().split()), []
+    for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
+        path = folder / f"{name}.{kind}"
+        part = path.with_suffix(f".{kind}.part")
+        figure.savefig(part, format=kind, metadata={**metadata, "Title": said})
+        part.replace(path)
+        paths.append(path)
+    return paths

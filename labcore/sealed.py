@@ -46,20 +46,22 @@ class Sealed:
         return decode(values, spec.bits) if spec.bits else values
 
     @cached_property
-    def _lines(self) -> tuple[list[str], dict[str, list[list[str]]]]:
-        """results.csv as cells: its header, and by block its lines."""
-        lines: dict[str, list[list[str]]] = {}
+    def _lines(self) -> tuple[list[str], dict[str, list[str]]]:
+        """results.csv: its header, and by block its lines, not yet parsed: a reader of one block does not wait for the others."""
+        lines: dict[str, list[str]] = {}
+        block, quoted = "", 0
         with (self.path / "sealed" / "results.csv").open(encoding="utf-8", newline="") as handle:
-            reader = csv.reader(handle)
-            header = next(reader)
-            for line in reader:
-                lines.setdefault(line[1], []).append(line)
+            header = next(csv.reader(handle))
+            for line in handle:
+                block = block if quoted else line.split(",", 2)[1]  # a text may hold a line break
+                quoted ^= line.count('"') % 2
+                lines.setdefault(block, []).append(line)
         return header, lines
 
     def table(self, block: str) -> dict[str, list[Any]]:
         spec = self.protocol.blocks[block]
         header, lines = self._lines
-        text = dict(zip(header, zip(*lines[block], strict=True), strict=True)) if block in lines else {}
+        text = dict(zip(header, zip(*csv.reader(lines[block]), strict=True), strict=True)) if block in lines else {}
         columns: dict[str, list[Any]] = {"row": [int(cell) for cell in text.get("row", ())]}
         for name in spec.factors:
             kind = type(self.protocol.values(name)[0])

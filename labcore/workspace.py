@@ -139,23 +139,20 @@ def publish(folder: Path, target: Path) -> bool:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             return False
         raise
-    _sync_folder(target.parent)
+    sync_file(target.parent)
     return True
 
 
 def sync(folder: Path) -> None:
     """Force every file of a folder, and the folders, to the disk."""
     for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            with path.open("rb") as handle:
-                os.fsync(handle.fileno())
-        else:
-            _sync_folder(path)
-    _sync_folder(folder)
+        sync_file(path)
+    sync_file(folder)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_file(path: Path) -> None:
+    """Force one file, or a folder's own entries, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from labcore.figures import COLUMN_WIDTH, drawn, style
+from labcore.figures import COLUMN_WIDTH, built, lay_out, style
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = sorted(path.parents[1] for path in ROOT.glob("evidence/[0-9][0-9]_*/*/sealed/manifest.json"))
@@ -87,10 +87,10 @@ def artists(figure: Any) -> list[Any]:
 @pytest.mark.parametrize("run", KEPT, ids=lambda run: run.parent.name)
 def test_kept_figures_are_drawn_from_the_sealed_run(run: Path) -> None:
     with style():
-        figures = drawn(run, ROOT / "experiments" / run.parent.name)
+        figures = built(run, ROOT / "experiments" / run.parent.name)
         assert sorted(figures) == sorted(path.stem for path in (run / "figures").glob("*.png"))
         for name, figure in figures.items():
-            found = differing(rendered(figure), image(run / "figures" / f"{name}.png"))
+            found = differing(rendered(lay_out(figure)), image(run / "figures" / f"{name}.png"))
             assert found <= PIXELS, f"{name}: {found} pixels differ; python -m labcore figure {run.parent.name[:2]} draws it again"
             assert unreadable(figure) == [], name
             plt.close(figure)
@@ -99,7 +99,8 @@ def test_kept_figures_are_drawn_from_the_sealed_run(run: Path) -> None:
 def test_a_missing_artist_is_noticed() -> None:
     run = next(run for run in KEPT if run.parent.name == "06_stale_prefix")
     with style():
-        for name, figure in drawn(run, ROOT / "experiments" / run.parent.name).items():
+        for name, figure in built(run, ROOT / "experiments" / run.parent.name).items():
+            lay_out(figure)
             whole = image(run / "figures" / f"{name}.png")
             every = artists(figure)
             for artist in every[:: max(1, len(every) // 4)]:

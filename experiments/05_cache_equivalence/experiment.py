@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -174,17 +175,15 @@ def padded(values: Any, shape: tuple[int, int]) -> Any:
 def scaling(protocol: Protocol) -> Batch:
     """Work counted while decoding sequences of several lengths, each prefix anew or behind a cache, and its growth."""
     lengths = protocol.settings["lengths"]
-    weights = network.draw(protocol.values("network")[:1])
+    weights, ids = network.draw(protocol.values("network")[:1]), sequence(protocol.settings, max(lengths))
     counters: dict[str, list[Counter]] = {"every-prefix": [], "cached": []}
-    for length in lengths:
-        ids = sequence(protocol.settings, length)
-        for way, made in counters.items():
-            counter = Counter()
-            if way == "cached":
-                in_chunks(weights, ids, [1] * length, counter=counter)
-            else:
-                every_prefix(weights, ids, counter)
-            made.append(counter)
+    anew, behind, cache = Counter(), Counter(), network.empty(1)
+    for length in range(1, max(lengths) + 1):  # shorter sequences are the beginning of longer ones, so one decoding passes them all
+        network.advance(weights, ids[:length], counter=anew)
+        _, cache = network.advance(weights, ids[length - 1 : length], cache, counter=behind)
+        if length in lengths:
+            counters["every-prefix"].append(replace(anew))
+            counters["cached"].append(replace(behind))
     rows = []
     for way in protocol.values("way"):
         for work in protocol.values("work"):

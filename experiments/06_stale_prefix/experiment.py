@@ -22,7 +22,7 @@ from labcore.protocol import Protocol
 from labcore.scopes import Authority, BoundStore, Handle
 from labcore.store_process import RemoteStore
 from labcore.timing import Stopwatch, shuffled
-from labcore.workers import in_order
+from labcore.workers import in_order, processors
 
 CHUNK = 64  # seeds at a time: bounds memory, and their weights stay in the processor's cache
 
@@ -64,26 +64,60 @@ def change_first_key(base: Weights, by: float) -> Weights:
     return Weights(base.embedding, qkv)
 
 
-def fresh(weights: Weights, case: Case) -> Floats:
+def fresh(weights: Weights, case: Case, counter: Counter | None = None) -> Floats:
     """The suffix's states by a full pass under the case's own conditions [g, 4, 16]."""
-    states, _ = network.advance(weights, np.concatenate([case.prefix, case.suffix]), window=case.window)
+    states, _ = network.advance(weights, np.concatenate([case.prefix, case.suffix]), window=case.window, counter=counter)
     return states[:, -len(case.suffix) :]
 
 
-def guarded(weights: Weights, case: Case, stored: Cache, reused: network.Bools) -> tuple[Floats, Ints]:
-    """What the keyed store answers: hits continue the stored cache, misses recompute. States [g, 4, 16], projected rows [g]."""
-    states = np.empty((len(reused), len(case.suffix), network.WIDTH))
-    rows = np.empty(len(reused), np.int64)
-    for hit in (True, False):
-        chosen = np.flatnonzero(reused == hit)
-        if len(chosen):
+class Answers:
+    """What networks answer behind one stored case. Cases often share a pass (another scope is no other arithmetic): each runs once."""
+
+    def __init__(self, networks: Weights, stored_case: Case) -> None:
+        self.networks, self.stored_case = networks, stored_case
+        _, self.stored = network.advance(networks, stored_case.prefix)
+        self.passes: dict[tuple[Any, ...], tuple[Floats, int]] = {}
+        self.weights: dict[float, Weights] = {}
+        self.digests: dict[float, list[str]] = {}
+
+    def full(self, case: Case) -> tuple[Floats, int]:
+        """States by a full pass [g, 4, 16] and its projected rows."""
+        key = (case.weight_change, case.window, *case.prefix, -1, *case.suffix)
+        return self._once(key, lambda counter: fresh(self._weights(case), case, counter))
+
+    def unchecked(self, case: Case) -> tuple[Floats, int]:
+        """States by continuing the stored cache, whatever the case's prefix [g, 4, 16], and projected rows."""
+        key = (case.weight_change, case.window, *case.suffix)
+        return self._once(key, lambda counter: network.advance(self._weights(case), case.suffix, self.stored, case.window, counter)[0])
+
+    def same_key(self, case: Case, scopes: list[str]) -> network.Bools:
+        """Whether each network's key of a case is the stored one [g]."""
+        first = self.stored_case
+        entries = prefix.keys(scopes[first.scope], self._digests(first), first.prefix, first.window)
+        wanted = prefix.keys(scopes[case.scope], self._digests(case), case.prefix, case.window)
+        return np.array([key == entry for key, entry in zip(wanted, entries, strict=True)])
+
+    def guarded(self, case: Case, reused: network.Bools) -> tuple[Floats, Ints]:
+        """What a keyed store gives: hits continue the stored cache, misses are full passes. States [g, 4, 16], projected rows [g]."""
+        (hit, hit_rows), (miss, miss_rows) = self.unchecked(case), self.full(case)
+        return np.where(reused[:, None, None], hit, miss), np.where(reused, hit_rows, miss_rows)
+
+    def _once(self, key: tuple[Any, ...], work: Callable[[Counter], Floats]) -> tuple[Floats, int]:
+        if key not in self.passes:
             counter = Counter()
-            every = len(chosen) == len(reused)
-            some, behind = (weights, stored) if every else (weights.take(chosen), stored.take(chosen))
-            ids = case.suffix if hit else np.concatenate([case.prefix, case.suffix])
-            got, _ = network.advance(some, ids, behind if hit else None, case.window, counter)
-            states[chosen], rows[chosen] = got[:, -len(case.suffix) :], counter.projected_rows
-    return states, rows
+            states = work(counter)
+            self.passes[key] = (states, counter.projected_rows)
+        return self.passes[key]
+
+    def _weights(self, case: Case) -> Weights:
+        if case.weight_change not in self.weights:
+            self.weights[case.weight_change] = case.weights(self.networks)
+        return self.weights[case.weight_change]
+
+    def _digests(self, case: Case) -> list[str]:
+        if case.weight_change not in self.digests:
+            self.digests[case.weight_change] = prefix.weight_digests(self._weights(case))
+        return self.digests[case.weight_change]
 
 
 def rows_of(columns: list[Any]) -> Any:
@@ -92,25 +126,15 @@ def rows_of(columns: list[Any]) -> Any:
     return stacked.reshape(-1, *stacked.shape[2:])
 
 
-def digests_of(networks: Weights, asked: list[Case]) -> dict[float, list[str]]:
-    """Weight change -> digests of the networks so changed; each distinct set of weights is hashed once."""
-    changes = {0.0: networks} | {case.weight_change: case.weights(networks) for case in asked if case.weight_change}
-    return {change: prefix.weight_digests(weights) for change, weights in changes.items()}
-
-
 def answers(networks: Weights, stored_case: Case, asked: list[Case], scopes: list[str]) -> dict[str, Any]:
     """fresh, unchecked, guarded, reused and projected rows of cases asked behind one stored case, as rows network x case."""
-    _, stored = network.advance(networks, stored_case.prefix)
-    digests = digests_of(networks, asked)
-    entries = prefix.keys(scopes[stored_case.scope], digests[0.0], stored_case.prefix, stored_case.window)
+    given = Answers(networks, stored_case)
     made: dict[str, list[Any]] = {name: [] for name in ("fresh", "unchecked", "guarded", "reused", "rows")}
     for case in asked:
-        weights = case.weights(networks)
-        wanted = prefix.keys(scopes[case.scope], digests[case.weight_change], case.prefix, case.window)
-        reused = np.array([key == entry for key, entry in zip(wanted, entries, strict=True)])
-        states, rows = guarded(weights, case, stored, reused)
-        made["fresh"].append(fresh(weights, case))
-        made["unchecked"].append(network.advance(weights, case.suffix, stored, case.window)[0])
+        reused = given.same_key(case, scopes)
+        states, rows = given.guarded(case, reused)
+        made["fresh"].append(given.full(case)[0])
+        made["unchecked"].append(given.unchecked(case)[0])
         made["guarded"].append(states)
         made["reused"].append(reused)
         made["rows"].append(rows)
@@ -609,18 +633,14 @@ def suffix_key(protocol: Protocol, networks: Weights) -> Batch:
     known = cases(protocol.settings)
     order = [known[name] for name in protocol.values("condition")]
     first, scopes = known["same-prefix"], protocol.settings["scopes"]
-    _, stored = network.advance(networks, first.prefix)
-    digests = digests_of(networks, order)
+    given = Answers(networks, first)
     fresh_states, states, reused_all, rows_all = [], [], [], []
     for kind in protocol.values("key_kind"):
         for case in order:
-            weights = case.weights(networks)
-            entries = prefix.keys(scopes[first.scope], digests[0.0], first.prefix, first.window)
-            wanted = prefix.keys(scopes[case.scope], digests[case.weight_change], case.prefix, case.window)
             same_suffix = kind == "without-suffix" or np.array_equal(case.suffix, first.suffix)
-            reused = np.array([key == entry and same_suffix for key, entry in zip(wanted, entries, strict=True)])
-            answer, rows = guarded(weights, case, stored, reused)
-            fresh_states.append(fresh(weights, case))
+            reused = given.same_key(case, scopes) & same_suffix
+            answer, rows = given.guarded(case, reused)
+            fresh_states.append(given.full(case)[0])
             states.append(answer)
             reused_all.append(reused)
             rows_all.append(rows)
@@ -637,8 +657,8 @@ def boundary(protocol: Protocol) -> Batch:
     keys = [
         (holder, route, act) for holder in protocol.values("holder") for route in protocol.values("route") for act in protocol.values("act")
     ]
-    succeeds = [attempt(holder, route, act, seed, ids, after) for holder, route, act in keys]
-    return Batch("boundary", decisions={"succeeds": succeeds})
+    succeeds = in_order(lambda key: attempt(*key, seed, ids, after), keys, processors())
+    return Batch("boundary", decisions={"succeeds": list(succeeds)})
 
 
 def attempt(holder: str, route: str, act: str, seed: int, ids: list[int], after: list[int]) -> bool:

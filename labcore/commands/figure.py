@@ -1,8 +1,9 @@
-"""Draw the figures of a run from its sealed arrays and its audit (the kept run, or --run)."""
+"""Draw the figures of a run from its sealed arrays (the kept run, or --run)."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 from labcore.cli import ROOT
 from labcore.errors import GOOD, Refused
@@ -13,14 +14,17 @@ from labcore.workspace import Workspace, machine_errors
 def add(parser: argparse.ArgumentParser) -> None:
     """Options of `labcore figure`."""
     parser.add_argument("experiment", help="number or name, such as 06")
-    parser.add_argument("--run", help="a run's name, or its beginning; default: the kept run")
+    parser.add_argument("--run", help="a run's name, or its beginning, or - to read it from standard input; default: the kept run")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Draw; prints the paths."""
     workspace = Workspace(ROOT)
     experiment = workspace.find(arguments.experiment)
-    run = workspace.run(experiment, arguments.run) if arguments.run else workspace.kept(experiment)
+    name = sys.stdin.readline().strip() if arguments.run == "-" else arguments.run
+    if arguments.run and not name:
+        return GOOD  # whoever would have named a run has ended
+    run = workspace.run(experiment, name) if name else workspace.kept(experiment)
     if run is None:
         raise Refused(f"{experiment}: no kept run; `make run EXP={experiment[:2]}` makes one, or name one with --run")
     with machine_errors(run):

@@ -11,6 +11,8 @@ import math
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,29 +41,37 @@ def main(arguments: argparse.Namespace) -> int:
     """Run; the exit code is the audit's where it ran."""
     workspace = Workspace(ROOT)
     experiment = workspace.find(arguments.experiment)
-    with machine_errors(workspace.local):
-        for line in clear_leftovers(workspace):
-            print(line)
-        if arguments.overrides:
-            from labcore.compose import resolve
-
-            protocol = resolve(ROOT, experiment, arguments.overrides)
-        else:
-            protocol = load(workspace.experiments / experiment / "protocol.json")
-        _ask_for_space(workspace, protocol)
-        run, manifest = make(workspace, protocol, arguments.overrides)
-    print(f"{experiment} {run.name}: {manifest['kind']}, sealed in {run.relative_to(ROOT)}")
-    _say_kind(manifest)
-    _print_results(run)
-    code = GOOD
-    if not arguments.no_audit:
-        code = _child("audit", str(run))
+    figures = not (arguments.no_audit or arguments.no_figure)
+    with ExitStack() as children:
         with machine_errors(workspace.local):
-            text = {GOOD: "VERIFIED", FINDING: "NOT VERIFIED"}.get(code, f"the auditor ended with exit code {code}")
-            ledger.append(workspace.local_ledger, "audited", experiment, run.name, text=text)
-        if not arguments.no_figure:
-            drawn = _child("labcore", "figure", experiment, "--run", run.name)
-            code = code or drawn
+            for line in clear_leftovers(workspace):
+                print(line)
+            if arguments.overrides:
+                from labcore.compose import resolve
+
+                protocol = resolve(ROOT, experiment, arguments.overrides)
+            else:
+                protocol = load(workspace.experiments / experiment / "protocol.json")
+            _ask_for_space(workspace, protocol)
+            # Its libraries load for a second: beside the run, unless the run measures time.
+            timed = any(block.rows == "timing" for block in protocol.blocks.values())
+            drawing = None if timed or not figures else children.enter_context(_drawing(experiment))
+            run, manifest = make(workspace, protocol, arguments.overrides)
+        print(f"{experiment} {run.name}: {manifest['kind']}, sealed in {run.relative_to(ROOT)}")
+        _say_kind(manifest)
+        _print_results(run)
+        code = GOOD
+        if figures:
+            drawing = drawing or children.enter_context(_drawing(experiment))
+            _name(drawing, run)
+        if not arguments.no_audit:
+            code = _code(children.enter_context(_child("audit", str(run))))
+            with machine_errors(workspace.local):
+                text = {GOOD: "VERIFIED", FINDING: "NOT VERIFIED"}.get(code, f"the auditor ended with exit code {code}")
+                ledger.append(workspace.local_ledger, "audited", experiment, run.name, text=text)
+        if drawing:
+            print(drawing.stdout.read() if drawing.stdout else "", end="")
+            code = code or _code(drawing)
     _print_comparison(workspace, run)
     return code
 
@@ -132,9 +142,33 @@ def _ask_for_space(workspace: Workspace, protocol: Protocol) -> None:
         print(f"this run will hold about {size / 1e6:.0f} MB of arrays")
 
 
-def _child(module: str, *arguments: str) -> int:
+@contextmanager
+def _child(module: str, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A module that runs beside this process, and not longer than the `with`."""
     sys.stdout.flush()
-    code = subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, check=False).returncode
+    with subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=ROOT, text=True, **options) as child:
+        try:
+            yield child
+        except BaseException:
+            child.kill()
+            raise
+
+
+def _drawing(experiment: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A child that loads its libraries and then draws the run that it is told. Ctrl-C reaches this process alone, which then ends it."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return _child("labcore", "figure", experiment, "--run", "-", start_new_session=True, **pipes)
+
+
+def _name(drawing: subprocess.Popen[str], run: Path) -> None:
+    assert drawing.stdin is not None
+    with suppress(BrokenPipeError), drawing.stdin as told:  # one that has ended says why in its exit code
+        told.write(f"{run.name}\n")
+
+
+def _code(child: subprocess.Popen[str]) -> int:
+    """Wait for a child; its exit code as ours."""
+    code = child.wait()
     if code == -2 or code == INTERRUPTED:
         raise KeyboardInterrupt
     return code if code in (GOOD, FINDING, 2, ENVIRONMENT) else ENVIRONMENT

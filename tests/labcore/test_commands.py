@@ -72,6 +72,30 @@ def test_figures_are_the_same_bytes_twice(project: Any) -> None:
     assert before == {path.name: path.read_bytes() for path in (run / "figures").iterdir()}
 
 
+def test_a_drawing_that_is_told_no_run_ends_quietly(project: Any) -> None:
+    done = project.call("figure", "90", "--run", "-")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_drawing_that_fails_is_told_and_the_audit_still_stands(project: Any) -> None:
+    figure = project.root / "experiments" / TOY / "figure.py"
+    figure.write_text(figure.read_text() + "\n\ndef draw(run):\n    raise ValueError('no figure today')\n")
+    project.commit()
+    done = project.call("run", "90")
+    assert done.returncode != 0 and "no figure today" in done.stderr and "VERIFIED" in done.stdout
+    assert events(project) == ["ran", "audited"]
+
+
+def test_ctrl_c_ends_the_drawing_too(project: Any) -> None:
+    process = slow(project)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 1
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130 and errors.strip() == "labcore: interrupted"
+    assert not Path(f"/proc/{children[0]}").exists()
+
+
 def test_keeping_another_run_supersedes_the_first(project: Any) -> None:
     project.call("run", "90")
     assert project.call("keep", "90").returncode == 0

@@ -15,9 +15,10 @@ from labcore import canonical
 from labcore.batch import Batch
 from labcore.bits import decode
 from labcore.errors import Refused
-from labcore.evidence import PIECE, Writer, run_name
+from labcore.evidence import Writer, run_name
 from labcore.metrics import compute
 from labcore.protocol import Protocol, parse
+from labcore.sealed import Sealed
 
 RECORD = {"kind": "exploratory", "overrides": [], "differing": [], "recorded": {}}
 
@@ -119,11 +120,19 @@ def test_the_files_hold_what_was_given(tmp_path: Path) -> None:
     assert "clock/seconds" in manifest["timings"] and "clock/seconds" not in manifest["data"]["arrays"]
 
 
-def test_large_arrays_are_copied_in_pieces(tmp_path: Path) -> None:
-    width = 100_003
-    p = protocol([7, 19], width)
+def test_a_block_is_read_without_the_others_and_with_its_line_breaks(tmp_path: Path) -> None:
+    p = protocol([7, 19])
     given = batch(p)
-    assert given.arrays["x"].nbytes > PIECE
+    (tmp_path / "run").mkdir()
+    seal(tmp_path / "run" / "sealed", p, given, LOG, CLOCK)
+    table = Sealed(tmp_path / "run").table("main")
+    assert table["text"] == [*p.values("text")] * 2 and table["row"] == list(range(6))
+    assert table["mine"] == list(given.own["mine"]) and table["used"] == list(given.counts["used"])
+
+
+def test_large_arrays_are_copied_whole(tmp_path: Path) -> None:
+    p = protocol([7, 19], 100_003)
+    given = batch(p)
     seal(tmp_path / "a", p, given, LOG, CLOCK)
     with h5py.File(tmp_path / "a" / "arrays.h5") as file:
         assert np.array_equal(file["main/y"][()], given.arrays["y"])
