@@ -101,13 +101,17 @@ def project(root: Path) -> Path:
 
 
 def seconds(root: Path, *arguments: str) -> tuple[float, int, float]:
-    """Wall seconds of a command, the peak memory in bytes of its largest process, and the CPU seconds of all of them."""
-    command = [sys.executable, "-m", "labcore", *arguments]
-    start = time.perf_counter()
-    process = subprocess.Popen(command, cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    spent = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"labcore {' '.join(arguments)}: exit code {process.returncode}")
-    return spent, used.ru_maxrss * 1024, used.ru_utime + used.ru_stime
+    """Wall seconds of a command, the peak memory in bytes of its largest process, and the CPU seconds of all of them.
+
+    Started by a fresh process: a child's peak memory begins at that of the process that it was forked from.
+    """
+    code = (
+        "import resource, subprocess, sys, time; start = time.perf_counter();"
+        "code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode; spent = time.perf_counter() - start;"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN); print(spent, used.ru_maxrss * 1024, used.ru_utime + used.ru_stime);"
+        "sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, sys.executable, "-m", "labcore", *arguments]
+    done = subprocess.run(command, cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, check=True)
+    spent, memory, processor = done.stdout.split()
+    return float(spent), int(memory), float(processor)

@@ -376,6 +376,18 @@ def test_facts_are_quoted(frozen: Any) -> None:
     assert SimpleNamespace(**json.loads(metadata.datacite(facts))).publicationYear.isdigit()
 
 
+def test_an_archive_under_another_name_is_found_among_the_frozen_ones_only(frozen: Any, tmp_path: Path) -> None:
+    data, name = frozen.path.read_bytes(), f"{frozen.path.stem[:-12]}{'a' * 12}.tar"
+    with opened(frozen.workspace, place(frozen, tmp_path, data, "mine.tar")) as checked:
+        assert checked.findings == []
+    path = place(frozen, frozen.path.parent, data, name)
+    try:
+        with opened(frozen.workspace, path) as checked:
+            assert any("bears its own name" in finding for finding in checked.findings)
+    finally:
+        path.unlink()
+
+
 def test_a_large_archive_is_named_only_where_that_can_be_held_against_something(frozen: Any, monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(verification, "BIG", 0)
     path = place(frozen, tmp_path, frozen.path.read_bytes())
