@@ -5,6 +5,7 @@ A run that is damaged or NOT VERIFIED appears as that, with its findings; it is 
 
 from __future__ import annotations
 
+import ast
 import html
 import json
 import os
@@ -24,6 +25,7 @@ from jinja2 import FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 
 from labcore import ledger
+from labcore.decisive import places
 from labcore.errors import Environment, Refused
 from labcore.protocol import load
 from labcore.readme import ORDER, findings, sentence
@@ -54,7 +56,8 @@ def build(workspace: Workspace, out: Path) -> list[Path]:
     for claim in claims:
         if claim["experiment"] in broken:
             claim["waiting"] = "its experiment's kept run is NOT VERIFIED and decides nothing"
-    rows = [{**claim, **found.get(claim["id"], {"verdict": "open", "values": {}, "said": claim["waiting"]})} for claim in claims]
+    undecided: dict[str, Any] = {"verdict": "open", "values": {}, "places": []}
+    rows = [{**claim, **found.get(claim["id"], {**undecided, "said": claim["waiting"]})} for claim in claims]
     try:
         lines = [{**line, "short": line["run"][:12]} for line in ledger.read(workspace.ledger)]
     except (Refused, KeyError, TypeError, ValueError, OSError):
@@ -209,9 +212,24 @@ def experiment(
                 "experiment_name": name,
             }
         )
-    one["counted"] = {v: n for v in ORDER if (n := sum(c["verdict"] == v for c in one["claims"]))}
     one["figures"] = list(figures(kept, name))
+    drawn = [figure["id"] for figure in one["figures"]]
+    looked_at = places(run.protocol, source(workspace, name), drawn)
+    for claim in one["claims"]:
+        claim["places"] = looked_at.get(claim["id"], [])
+    one["counted"] = {v: n for v in ORDER if (n := sum(c["verdict"] == v for c in one["claims"]))}
     return one
+
+
+def source(workspace: Workspace, name: str) -> str:
+    """An experiment's figure.py, "" where it is missing or no Python."""
+    path = workspace.experiments / name / "figure.py"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ""
+    return text
 
 
 def figures(kept: Path, name: str) -> Iterable[dict[str, Any]]:
@@ -223,7 +241,13 @@ def figures(kept: Path, name: str) -> Iterable[dict[str, Any]]:
         said = html.unescape(title[1]).strip() if title else ""
         light = len(text) < HEAVY and text.rstrip().endswith("</svg>")
         files = [path for path in (png, svg) if path.is_file()]
-        yield {"name": png.stem.replace("_", " "), "said": said, "shown": f"figures/{name}/{(svg if light else png).name}", "files": files}
+        yield {
+            "id": png.stem,
+            "name": png.stem.replace("_", " "),
+            "said": said,
+            "shown": f"figures/{name}/{(svg if light else png).name}",
+            "files": files,
+        }
 
 
 def blocks(run: Sealed) -> Iterable[dict[str, Any]]:

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from labcore import decisive
+from labcore.sealed import Sealed
+
 ROOT = Path(__file__).resolve().parents[2]
 TOY = "90_toy"
 CLAIMS = """
@@ -37,6 +40,25 @@ class Links(HTMLParser):
         self.bare_images += tag == "img" and not named.get("alt")
         self.scripts += tag == "script"
         self.headings += tag == "h1"
+
+
+@pytest.mark.parametrize("run", sorted(ROOT.glob("evidence/[0-9][0-9]_*/*")), ids=lambda run: run.parent.name)
+def test_every_figure_shows_blocks_and_every_decided_claim_has_a_place_to_look_at(run: Path) -> None:
+    protocol, source = Sealed(run).protocol, (ROOT / "experiments" / run.parent.name / "figure.py").read_text()
+    figures = [path.stem for path in (run / "figures").glob("*.png")]
+    read = decisive.shown(source, protocol.blocks)
+    assert all(read.get(name, read["draw"]) for name in figures)
+    looked_at = decisive.places(protocol, source, figures)
+    assert all(looked_at[name] for name, claim in protocol.claims.items() if claim.measure)
+
+
+def test_a_claim_is_looked_at_in_the_figure_of_its_table_or_else_in_the_table() -> None:
+    run = next(ROOT.glob("evidence/06_stale_prefix/*"))
+    source = (ROOT / "experiments" / "06_stale_prefix" / "figure.py").read_text()
+    looked_at = decisive.places(Sealed(run).protocol, source, ["errors", "key"])
+    assert looked_at["D05"] == [("figure", "errors")] and looked_at["D02"] == [("figure", "key")]
+    assert looked_at["D11"] == [("table", "twice")]
+    assert decisive.places(Sealed(run).protocol, "", [])["D05"] == [("table", "published")]
 
 
 @pytest.fixture

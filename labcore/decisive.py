@@ -1,0 +1,68 @@
+"""Where a claim's numbers can be looked at: the figures that show the tables its measure reads, else those tables.
+
+Read from the sources (the claim's SQL, `experiments/NN_name/figure.py`) without running them, so that nobody keeps a list.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+
+from labcore.protocol import Protocol
+
+
+def shown(source: str, blocks: Iterable[str]) -> dict[str, set[str]]:
+    """Figure -> blocks that figure.py reads for it (`run.table("x")`, `run.array(f"x_{y}", ...)`).
+
+    A figure is drawn by the function of its name and what that calls; one without such a function, by `draw`.
+
+    >>> text = "def draw(run):\\n  return {'one': one(run)}\\ndef one(run):\\n  return run.table('published')"
+    >>> shown(text, ["published", "other"])
+    {'draw': {'published'}, 'one': {'published'}}
+    """
+    functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+
+    def read(name: str, seen: frozenset[str]) -> set[str]:
+        found: set[str] = set()
+        for node in ast.walk(functions[name]):
+            if not isinstance(node, ast.Call):
+                continue
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("table", "array") and node.args:
+                found |= {block for block in blocks if re.fullmatch(_pattern(node.args[0]), block)}
+            elif isinstance(node.func, ast.Name) and node.func.id in functions.keys() - seen:
+                found |= read(node.func.id, seen | {name})
+        return found
+
+    blocks = list(blocks)
+    return {name: read(name, frozenset({name})) for name in functions}
+
+
+def _pattern(text: ast.expr) -> str:
+    """What a text of the source may be: itself, or for an f-string anything where it has a value; nothing for other expressions."""
+    if isinstance(text, ast.Constant) and isinstance(text.value, str):
+        return re.escape(text.value)
+    if isinstance(text, ast.JoinedStr):
+        return "".join(_pattern(part) if isinstance(part, ast.Constant) else ".+" for part in text.values)
+    return "(?!)"
+
+
+def read_by(protocol: Protocol, claim: str) -> list[str]:
+    """Blocks that a claim's measure reads, sorted; none for an open one."""
+    measure = protocol.claims[claim].measure or ""
+    return sorted(name for name in protocol.blocks if re.search(rf"\b{name}\b", measure))
+
+
+def places(protocol: Protocol, source: str, figures: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
+    """Claim -> ("figure", name) of each figure that shows a block of its measure, else ("table", block) of each block.
+
+    figures: the names of those that were drawn.
+    """
+    by_function = shown(source, protocol.blocks)
+    drawn = {name: by_function.get(name, by_function.get("draw", set())) for name in figures}
+    found = {}
+    for claim in protocol.claims:
+        tables = read_by(protocol, claim)
+        found[claim] = [("figure", name) for name, blocks in sorted(drawn.items()) if blocks & set(tables)]
+        found[claim] = found[claim] or [("table", name) for name in tables if protocol.blocks[name].rows == "csv"]
+    return found
