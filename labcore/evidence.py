@@ -146,8 +146,9 @@ class _BlockWriter:
         start = self.written - count
         values |= {"case": range(self.first + start, self.first + self.written), "block": [self.name] * count}
         values["row"] = range(start, self.written)
-        lines = io.StringIO()
-        csv.writer(lines, lineterminator="\n").writerows(zip(*(_cells(values.get(c, [""] * count)) for c in self.columns), strict=True))
+        values |= {name: _cells(values[name]) for name in (*self.block.factors, *self.block.decisions)}
+        nothing, lines = [""] * count, io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows(zip(*(values.get(column, nothing) for column in self.columns), strict=True))
         self.text.write(lines.getvalue())
 
     def finish(self) -> None:
@@ -328,7 +329,7 @@ def _zip(path: Path, sources: Mapping[str, bytes]) -> None:
 
 
 def _cells(values: Sequence[Any]) -> Sequence[Any]:
-    """Values of one column as csv writes them: a number as its shortest exact text, which is csv's own way with it."""
+    """A column that may hold booleans as FORMAT.md writes them; the rest, a number as its shortest exact text, is csv's own way."""
     return ["true" if value else "false" for value in values] if set(map(type, values)) == {bool} else values
 
 

@@ -104,8 +104,10 @@ def draw(seeds: Iterable[int]) -> Weights:
     embedding = np.empty((len(generators), VOCABULARY, WIDTH))
     qkv = np.empty((len(generators), LAYERS, PROJECTIONS, WIDTH, WIDTH))
     for g, rng in enumerate(generators):
-        embedding[g] = rng.normal(0, EMBEDDING_SCALE, embedding.shape[1:])
-        qkv[g] = rng.normal(0, PROJECTION_SCALE, qkv.shape[1:])  # the same stream as six draws of a matrix each
+        rng.standard_normal(out=embedding[g])
+        rng.standard_normal(out=qkv[g])  # the same stream as six draws of a matrix each
+    embedding *= EMBEDDING_SCALE
+    qkv *= PROJECTION_SCALE
     return Weights(embedding, qkv)
 
 
@@ -166,9 +168,10 @@ def check_positions(positions: Any, where: str) -> Ints:
     got = np.asarray(positions)
     if got.ndim != 1 or got.dtype.kind not in "iu":
         raise TypeError(f"{where}: got {got.dtype} with {got.ndim} dimensions; wanted integers with 1")
-    if len(got) and (got[0] < 0 or not np.array_equal(np.diff(got), np.ones(len(got) - 1))):
+    wide = got.astype(np.int64)  # before the subtraction: 255 and 0 are no neighbours
+    if len(wide) and (wide[0] < 0 or (wide[1:] - wide[:-1] != 1).any()):
         raise ValueError(f"{where}: got {got.tolist()}; wanted contiguous positions from 0 or above")
-    return got.astype(np.int64)
+    return wide
 
 
 @cache

@@ -79,6 +79,7 @@ class Answers:
         self.passes: dict[tuple[Any, ...], tuple[Floats, int]] = {}
         self.weights: dict[float, Weights] = {}
         self.digests: dict[float, list[str]] = {}
+        self.keys: dict[tuple[Any, ...], list[prefix.Key]] = {}
 
     def full(self, case: Case) -> tuple[Floats, int]:
         """States by a full pass [g, 4, 16] and its projected rows."""
@@ -92,9 +93,7 @@ class Answers:
 
     def same_key(self, case: Case, scopes: list[str]) -> network.Bools:
         """Whether each network's key of a case is the stored one [g]."""
-        first = self.stored_case
-        entries = prefix.keys(scopes[first.scope], self._digests(first), first.prefix, first.window)
-        wanted = prefix.keys(scopes[case.scope], self._digests(case), case.prefix, case.window)
+        entries, wanted = self._keys(self.stored_case, scopes), self._keys(case, scopes)
         return np.array([key == entry for key, entry in zip(wanted, entries, strict=True)])
 
     def guarded(self, case: Case, reused: network.Bools) -> tuple[Floats, Ints]:
@@ -113,6 +112,12 @@ class Answers:
         if case.weight_change not in self.weights:
             self.weights[case.weight_change] = case.weights(self.networks)
         return self.weights[case.weight_change]
+
+    def _keys(self, case: Case, scopes: list[str]) -> list[prefix.Key]:
+        asked = (case.scope, case.weight_change, case.window, *case.prefix)
+        if asked not in self.keys:
+            self.keys[asked] = prefix.keys(scopes[case.scope], self._digests(case), case.prefix, case.window)
+        return self.keys[asked]
 
     def _digests(self, case: Case) -> list[str]:
         if case.weight_change not in self.digests:

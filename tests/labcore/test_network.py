@@ -179,6 +179,11 @@ def test_broken_caches_are_refused():
         network.advance(weights, [1], network.empty(1, -1))
 
 
+def test_narrow_positions_that_wrap_are_no_neighbours():
+    with pytest.raises(ValueError, match="contiguous"):
+        network.check_positions(np.array([254, 255, 0], np.uint8), "positions")
+
+
 def test_a_query_that_sees_nothing_is_an_error():
     with pytest.raises(ValueError, match="query at position 9 sees none"):
         network.visible(np.array([2, 9]), np.arange(4), 3)
