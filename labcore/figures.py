@@ -33,6 +33,7 @@ GUIDE = "#555555"  # thin lines and notes that are no data
 MARKER = {"reference": "s", "correct": "o", "faulty": "X", "control": "^"}
 LINE = {"reference": "-", "correct": "-", "faulty": "--", "control": ":"}
 COLUMN_WIDTH = 3.5  # inches, one column of a journal
+METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}  # by kind: nothing that changes
 
 STYLE: dict[Any, Any] = {
     "font.size": 7.0,
@@ -132,25 +133,25 @@ def lay_out(figure: Figure) -> Figure:
     return figure
 
 
-def draw(run: Path, experiment_folder: Path) -> list[Path]:
-    """Draw all figures of a run into `<run>/figures/`, svg and png, side by side; returns the paths, sorted."""
-    folder = run / "figures"
-    folder.mkdir(exist_ok=True)
+def draw(run: Path, experiment_folder: Path, growing: Path) -> list[Path]:
+    """Draw all figures of a run into `<run>/figures/`, svg and png, side by side; returns the paths, sorted.
+
+    growing: a temporary folder on the run's disk, in which they grow: the run gets all of them, or none.
+    """
     with style():
         figures = built(run, experiment_folder)
-        saved = list(in_order(lambda name: _save(lay_out(figures[name]), folder, name), sorted(figures), min(len(figures), processors())))
+        for _ in in_order(lambda name: _save(lay_out(figures[name]), growing / name), sorted(figures), min(len(figures), processors())):
+            pass
         for figure in figures.values():
             plt.close(figure)
-    return sorted(path for paths in saved for path in paths)
+    folder = run / "figures"
+    folder.mkdir(exist_ok=True)
+    kinds = (f"{name}.{kind}" for name in sorted(figures) for kind in METADATA)
+    return sorted((growing / name).replace(folder / name) for name in kinds)
 
 
-def _save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write one figure as svg and png, each whole or not at all."""
-    said, paths = " ".join(figure.get_suptitle().split()), []
-    for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
-        path = folder / f"{name}.{kind}"
-        part = path.with_suffix(f".{kind}.part")
-        figure.savefig(part, format=kind, metadata={**metadata, "Title": said})
-        part.replace(path)
-        paths.append(path)
-    return paths
+def _save(figure: Figure, path: Path) -> None:
+    """Write one figure as svg and png, beside each other."""
+    said = " ".join(figure.get_suptitle().split())
+    for kind, metadata in METADATA.items():
+        figure.savefig(f"{path}.{kind}", format=kind, metadata={**metadata, "Title": said})

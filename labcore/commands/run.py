@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from labcore.cli import ROOT
 from labcore.errors import ENVIRONMENT, FINDING, GOOD, INTERRUPTED, Environment, Refused
 from labcore.protocol import Protocol, load
 from labcore.runner import execute, origin
+from labcore.tether import tied
 from labcore.workspace import Workspace, clear_leftovers, growing, machine_errors, publish
 
 BIG = 100_000_000  # bytes from which a run says what it will take
@@ -55,14 +56,14 @@ def main(arguments: argparse.Namespace) -> int:
             _ask_for_space(workspace, protocol)
             # Its libraries load for a second: beside the run, unless the run measures time.
             timed = any(block.rows == "timing" for block in protocol.blocks.values())
-            drawing = None if timed or not figures else children.enter_context(_drawing(experiment))
+            drawing = None if timed or not figures else children.enter_context(_drawing(workspace, experiment))
             run, manifest = make(workspace, protocol, arguments.overrides)
         print(f"{experiment} {run.name}: {manifest['kind']}, sealed in {run.relative_to(ROOT)}")
         _say_kind(manifest)
         _print_results(run)
         code = GOOD
         if figures:
-            drawing = drawing or children.enter_context(_drawing(experiment))
+            drawing = drawing or children.enter_context(_drawing(workspace, experiment))
             _name(drawing, run)
         if not arguments.no_audit:
             code = _code(children.enter_context(_child("audit", str(run))))
@@ -144,8 +145,9 @@ def _ask_for_space(workspace: Workspace, protocol: Protocol) -> None:
 
 @contextmanager
 def _child(module: str, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """A module that runs beside this process, and not longer than the `with`."""
-    sys.stdout.flush()
+    """A module that runs beside this process, and not longer than the `with`. Ctrl-C reaches this process alone, which then ends it."""
+    print(end="", flush=True)
+    options |= {"start_new_session": True, "preexec_fn": tied()}
     with subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=ROOT, text=True, **options) as child:
         try:
             yield child
@@ -154,10 +156,13 @@ def _child(module: str, *arguments: str, **options: Any) -> Iterator[subprocess.
             raise
 
 
-def _drawing(experiment: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A child that loads its libraries and then draws the run that it is told. Ctrl-C reaches this process alone, which then ends it."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    return _child("labcore", "figure", experiment, "--run", "-", start_new_session=True, **pipes)
+@contextmanager
+def _drawing(workspace: Workspace, experiment: str) -> Iterator[subprocess.Popen[str]]:
+    """A child that loads its libraries and then draws the run that it is told; what it has not finished goes when it is ended."""
+    with growing(workspace.local / experiment) as folder:
+        options = ("--run", "-", "--growing", str(folder))
+        with _child("labcore", "figure", experiment, *options, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            yield child
 
 
 def _name(drawing: subprocess.Popen[str], run: Path) -> None:

@@ -96,6 +96,55 @@ def test_ctrl_c_ends_the_drawing_too(project: Any) -> None:
     assert not Path(f"/proc/{children[0]}").exists()
 
 
+SLOW_DRAWING = """
+import time
+from functools import partial
+
+
+def slowly(save, path, **options):
+    save(path, **options)
+    time.sleep(30)
+
+
+def draw(run, quick=draw):
+    figures = quick(run)
+    for figure in figures.values():
+        figure.savefig = partial(slowly, figure.savefig)
+    return figures
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_drawing_that_is_stopped_ends_and_leaves_no_half_of_it_in_the_run(project: Any, how: signal.Signals) -> None:
+    path = project.root / "experiments" / TOY / "figure.py"
+    path.write_text(path.read_text() + SLOW_DRAWING)
+    process = start(project)
+    deadline = time.monotonic() + 30
+    while not list(project.local.rglob("*.svg*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=20)
+    assert errors.strip() == ("labcore: interrupted" if how == signal.SIGINT else "")
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    run = project.runs()[0]
+    assert children and not (run / "figures").exists()
+    assert (how == signal.SIGKILL) == (len(list((project.local / TOY).iterdir())) == 2)
+    project.git("checkout", "-q", "experiments")
+    assert project.call("run", "90").returncode == 0
+    assert len(list((project.local / TOY).iterdir())) == len(project.runs())
+    assert all({figure.suffix for figure in (made / "figures").iterdir()} == {".svg", ".png"} for made in project.runs() if made != run)
+
+
+def test_a_run_without_a_standard_output_is_drawn_and_audited_all_the_same(project: Any) -> None:
+    done = subprocess.run(["sh", "-c", f"{sys.executable} -m labcore run 90 >&-"], cwd=project.root, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (project.runs()[0] / "audit.json").is_file() and (project.runs()[0] / "figures").is_dir()
+
+
 def test_keeping_another_run_supersedes_the_first(project: Any) -> None:
     project.call("run", "90")
     assert project.call("keep", "90").returncode == 0
@@ -207,12 +256,10 @@ SLOW = """
 """
 
 
-def slow(project: Any) -> subprocess.Popen[str]:
-    """Start a run that waits inside its experiment; returns it once its folder is there."""
-    path = project.root / "experiments" / TOY / "experiment.py"
-    path.write_text(path.read_text().replace("    alone = np.stack", SLOW + "    alone = np.stack"))
+def start(project: Any) -> subprocess.Popen[str]:
+    """Start a run as a user at a terminal does."""
     # A shell in the background may have set SIGINT to be ignored, and children inherit that: a terminal's user has it.
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "labcore", "run", "90"],
         cwd=project.root,
         stderr=subprocess.PIPE,
@@ -220,6 +267,13 @@ def slow(project: Any) -> subprocess.Popen[str]:
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
+
+
+def slow(project: Any) -> subprocess.Popen[str]:
+    """Start a run that waits inside its experiment; returns it once its folder is there."""
+    path = project.root / "experiments" / TOY / "experiment.py"
+    path.write_text(path.read_text().replace("    alone = np.stack", SLOW + "    alone = np.stack"))
+    process = start(project)
     deadline = time.monotonic() + 30
     while not list((project.local / TOY).glob(".growing-*/run/sealed")):
         assert time.monotonic() < deadline
@@ -242,11 +296,11 @@ def test_a_killed_run_is_found_reported_and_cleared_at_the_next_start(project: A
     process.kill()
     process.communicate()
     left = list((project.local / TOY).iterdir())
-    assert len(left) == 1
+    assert len(left) == 2  # the run's and the drawing's
     project.git("checkout", "-q", "experiments")
     done = project.call("run", "90", "--no-audit")
-    assert done.returncode == 0 and f"removed evidence/local/{TOY}/{left[0].name}" in done.stdout
-    assert events(project) == ["leftover", "ran"]
+    assert done.returncode == 0 and all(f"removed evidence/local/{TOY}/{folder.name}" in done.stdout for folder in left)
+    assert events(project) == ["leftover", "leftover", "ran"]
     assert [path.name for path in (project.local / TOY).iterdir()] == [project.runs()[0].name]
 
 
