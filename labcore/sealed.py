@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from labcore import canonical
 from labcore.bits import decode
 from labcore.errors import Refused
-from labcore.protocol import Protocol, parse
+from labcore.protocol import Block, Protocol, parse
 
 
 class Sealed:
@@ -41,17 +43,22 @@ class Sealed:
     def array(self, block: str, name: str) -> NDArray[Any]:
         spec = self.protocol.blocks[block].arrays[name]
         timing = self.protocol.blocks[block].rows == "timing"
-        with h5py.File(self.path / "sealed" / ("timings.h5" if timing else "arrays.h5"), "r") as file:
+        path = self.path / "sealed" / ("timings.h5" if timing else "arrays.h5")
+        with _whole(path, f"{block}/{name}"), h5py.File(path, "r") as file:
             values = np.asarray(file[block][name][()])
         return decode(values, spec.bits) if spec.bits else values
+
+    @property
+    def _csv(self) -> Path:
+        return self.path / "sealed" / "results.csv"
 
     @cached_property
     def _lines(self) -> tuple[list[str], dict[str, list[str]]]:
         """results.csv: its header, and by block its lines, not yet parsed: a reader of one block does not wait for the others."""
         lines: dict[str, list[str]] = {}
         block, quoted = "", 0
-        with (self.path / "sealed" / "results.csv").open(encoding="utf-8", newline="") as handle:
-            header = next(csv.reader(handle))
+        with self._csv.open(encoding="utf-8", newline="") as handle:
+            header = next(csv.reader(handle), [])
             for line in handle:
                 block = block if quoted else line.split(",", 2)[1]  # a text may hold a line break
                 quoted ^= line.count('"') % 2
@@ -60,9 +67,15 @@ class Sealed:
 
     def table(self, block: str) -> dict[str, list[Any]]:
         spec = self.protocol.blocks[block]
+        with _whole(self._csv, block):
+            return self._table(block, spec)
+
+    def _table(self, block: str, spec: Block) -> dict[str, list[Any]]:
         header, lines = self._lines
         text = dict(zip(header, zip(*csv.reader(lines[block]), strict=True), strict=True)) if block in lines else {}
         columns: dict[str, list[Any]] = {"row": [int(cell) for cell in text.get("row", ())]}
+        if len(columns["row"]) != self.protocol.row_count(block):
+            raise ValueError(f"{len(columns['row'])} rows; the protocol gives {self.protocol.row_count(block)}")
         for name in spec.factors:
             kind = type(self.protocol.values(name)[0])
             columns[name] = [cell == "true" if kind is bool else kind(cell) for cell in text[name]]
@@ -73,3 +86,16 @@ class Sealed:
         for name in spec.metrics:
             columns[name] = [float(cell) for cell in text[name]]
         return columns
+
+
+@contextmanager
+def _whole(path: Path, what: str) -> Iterator[None]:
+    """Refuse, in one line, a file that does not hold what the protocol says: it was damaged, and only an audit says how."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, csv.Error) as error:
+        raise Refused(f"{path}: {what} cannot be read ({error}); `python -m audit {path.parents[1]}` says what is wrong") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise Refused(f"{path}: not HDF5 ({error}); `python -m audit {path.parents[1]}` says what is wrong") from error

@@ -130,6 +130,40 @@ def test_a_block_is_read_without_the_others_and_with_its_line_breaks(tmp_path: P
     assert table["mine"] == list(given.own["mine"]) and table["used"] == list(given.counts["used"])
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[: data.index(b"\n") + 1],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[: data[:-1].rindex(b"\n5,") + 1],  # whole lines are lacking
+        lambda data: data.replace(b"\n", b"\n\n", 1),
+        lambda data: data.replace(b",main,", b',"main,', 1),
+        lambda data: data.replace(b'"', b"", 1),
+        lambda data: data.replace(b"main", b"ma\xffn", 1),
+    ],
+)
+def test_a_damaged_table_is_refused_in_one_line(tmp_path: Path, damage: Any) -> None:
+    p = protocol([7, 19])
+    (tmp_path / "run").mkdir()
+    seal(tmp_path / "run" / "sealed", p, batch(p), LOG, CLOCK)
+    path = tmp_path / "run" / "sealed" / "results.csv"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(Refused, match=r"results\.csv: main cannot be read .* says what is wrong"):
+        Sealed(tmp_path / "run").table("main")
+
+
+def test_damaged_arrays_are_refused_in_one_line(tmp_path: Path) -> None:
+    p = protocol([7, 19])
+    (tmp_path / "run").mkdir()
+    seal(tmp_path / "run" / "sealed", p, batch(p), LOG, CLOCK)
+    path = tmp_path / "run" / "sealed" / "arrays.h5"
+    for data in (b"", path.read_bytes()[:-1000], b"\0" + path.read_bytes()[1:]):
+        path.write_bytes(data)
+        with pytest.raises(Refused, match=r"arrays\.h5: .* says what is wrong"):
+            Sealed(tmp_path / "run").array("main", "x")
+
+
 def test_large_arrays_are_copied_whole(tmp_path: Path) -> None:
     p = protocol([7, 19], 100_003)
     given = batch(p)
