@@ -23,19 +23,28 @@ def shown(source: str, blocks: Iterable[str]) -> dict[str, set[str]]:
     """
     functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
 
-    def read(name: str, seen: frozenset[str]) -> set[str]:
-        found: set[str] = set()
-        for node in ast.walk(functions[name]):
+    blocks = list(blocks)
+    found: dict[str, set[str]] = {name: set() for name in functions}
+    calls: dict[str, set[str]] = {name: set() for name in functions}
+    for name, function in functions.items():
+        for node in ast.walk(function):
             if not isinstance(node, ast.Call):
                 continue
             if isinstance(node.func, ast.Attribute) and node.func.attr in ("table", "array") and node.args:
-                found |= {block for block in blocks if re.fullmatch(_pattern(node.args[0]), block)}
-            elif isinstance(node.func, ast.Name) and node.func.id in functions.keys() - seen:
-                found |= read(node.func.id, seen | {name})
-        return found
+                found[name] |= {block for block in blocks if re.fullmatch(_pattern(node.args[0]), block)}
+            elif isinstance(node.func, ast.Name) and node.func.id in functions:
+                calls[name].add(node.func.id)
+    return {name: set().union(*(found[other] for other in _reached(name, calls))) for name in functions}
 
-    blocks = list(blocks)
-    return {name: read(name, frozenset({name})) for name in functions}
+
+def _reached(name: str, calls: dict[str, set[str]]) -> set[str]:
+    """A function and all that it calls, directly or not; each is looked at once, however they call each other."""
+    reached, left = set(), [name]
+    while left:
+        if (one := left.pop()) not in reached:
+            reached.add(one)
+            left += calls[one]
+    return reached
 
 
 def _pattern(text: ast.expr) -> str:

@@ -222,12 +222,12 @@ def experiment(
 
 
 def source(workspace: Workspace, name: str) -> str:
-    """An experiment's figure.py, "" where it is missing or no Python."""
+    """An experiment's figure.py, "" where it is missing, no Python or nested too deep to be read."""
     path = workspace.experiments / name / "figure.py"
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     try:
         ast.parse(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     return text
 

@@ -160,11 +160,11 @@ def sync_file(path: Path) -> None:
 
 
 @contextmanager
-def machine_errors(where: Path) -> Iterator[None]:
-    """Turn what the machine refuses (space, permission) into one line with the place."""
+def machine_errors(where: Path, outcome: str = "") -> Iterator[None]:
+    """Turn what the machine refuses (space, permission) into one line with the place and, where it is known, what is left."""
     try:
         yield
     except OSError as error:
         if error.errno in MACHINE:
-            raise Environment(f"{error.filename or where}: {os.strerror(error.errno or 0)}; nothing was kept of this run") from error
+            raise Environment(f"{error.filename or where}: {os.strerror(error.errno or 0)}{outcome}") from error
         raise

@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
     experiment = workspace.find(arguments.experiment)
     figures = not (arguments.no_audit or arguments.no_figure)
     with ExitStack() as children:
-        with machine_errors(workspace.local):
+        with machine_errors(workspace.local, "; nothing was kept of this run"):
             for line in clear_leftovers(workspace):
                 print(line)
             if arguments.overrides:

@@ -54,6 +54,16 @@ def test_a_place_without_permission_is_one_line_and_exit_3(project: Any, place: 
     assert project.runs() == []
 
 
+def test_figures_without_permission_are_one_line_that_does_not_deny_the_run(project: Any) -> None:
+    run = project.make()
+    (run / "figures").mkdir()
+    (run / "figures").chmod(0o555)
+    done = project.call("run", "90", preexec_fn=without_privilege)
+    assert done.returncode == 3 and "VERIFIED" in done.stdout
+    assert len(done.stderr.strip().splitlines()) == 1 and "ermission denied" in done.stderr and "nothing was kept" not in done.stderr
+    assert list((run / "figures").iterdir()) == [] and project.runs() == list((project.local / TOY).iterdir()) == [run]
+
+
 def test_keep_without_permission_leaves_the_kept_run_and_the_ledger(project: Any) -> None:
     project.call("run", "90")
     assert project.call("keep", "90").returncode == 0

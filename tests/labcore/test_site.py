@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from labcore import decisive
+from labcore import decisive, site
 from labcore.sealed import Sealed
+from labcore.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = "90_toy"
@@ -59,6 +60,21 @@ def test_a_claim_is_looked_at_in_the_figure_of_its_table_or_else_in_the_table() 
     assert looked_at["D05"] == [("figure", "errors")] and looked_at["D02"] == [("figure", "key")]
     assert looked_at["D11"] == [("table", "twice")]
     assert decisive.places(Sealed(run).protocol, "", [])["D05"] == [("table", "published")]
+
+
+def test_functions_that_call_each_other_in_many_ways_are_read_once() -> None:
+    each = " + ".join(f"f{other}(run)" for other in range(40))
+    source = "".join(f"def f{number}(run):\n    return {each}\n" for number in range(40)) + "def f40(run):\n    run.table('pub')\n"
+    found = decisive.shown(source.replace("f39(run):\n    return", "f39(run):\n    return f40(run) +"), ["pub", "published"])
+    assert set(found) == {f"f{number}" for number in range(41)} and all(blocks == {"pub"} for blocks in found.values())
+
+
+@pytest.mark.parametrize("text", ["def draw(:", "x = " + "-" * 100_000 + "1", "x = 1" + " + 1" * 50_000, "\0"])
+def test_a_figure_file_that_is_no_python_shows_nothing(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "experiments" / TOY / "figure.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert site.source(Workspace(tmp_path), TOY) == ""
 
 
 @pytest.fixture
