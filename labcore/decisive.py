@@ -58,7 +58,7 @@ def _pattern(text: ast.expr) -> str:
 
 def read_by(protocol: Protocol, claim: str) -> list[str]:
     """Blocks that a claim's measure reads, sorted; none for an open one."""
-    measure = protocol.claims[claim].measure or ""
+    measure = re.sub("'[^']*'", "", protocol.claims[claim].measure or "")  # a factor's value may be called as a block is
     return sorted(name for name in protocol.blocks if re.search(rf"\b{name}\b", measure))
 
 

@@ -62,6 +62,11 @@ def test_a_claim_is_looked_at_in_the_figure_of_its_table_or_else_in_the_table() 
     assert decisive.places(Sealed(run).protocol, "", [])["D05"] == [("table", "published")]
 
 
+def test_a_value_that_is_called_as_a_block_is_no_block() -> None:
+    run = next(ROOT.glob("evidence/04_leak_signatures/*"))
+    assert decisive.read_by(Sealed(run).protocol, "A47") == ["judged"]
+
+
 def test_functions_that_call_each_other_in_many_ways_are_read_once() -> None:
     each = " + ".join(f"f{other}(run)" for other in range(40))
     source = "".join(f"def f{number}(run):\n    return {each}\n" for number in range(40)) + "def f40(run):\n    run.table('pub')\n"
