@@ -1,7 +1,8 @@
 """Write one sealed folder from an experiment's batches, streaming: memory does not grow with the evidence.
 
-Arrays are appended to temporary files, on the disk that will hold the run, while their digests run along; results.csv is written block
-by block. At the end the pieces are joined in the order that evidence/FORMAT.md fixes, so that the same numbers give the same bytes.
+Arrays are written in place where the protocol fixes all their shapes, else to temporary files until the last batch, while their digests
+run along; results.csv is written block by block. All is joined in the order that evidence/FORMAT.md fixes, so that the same numbers give
+the same bytes.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ PIECE = 1 << 22
 
 
 class _ArrayWriter:
-    """Appends rows of one array and keeps their digest."""
+    """Appends rows of one array to a place in an open file, and keeps their digest."""
 
-    def __init__(self, where: str, spec: Array, rows: int, folder: Path) -> None:
+    def __init__(self, where: str, spec: Array, rows: int) -> None:
         self.where, self.spec, self.rows = where, spec, rows
         self.per_row = spec.shape[:1] == ["case"]
-        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the writer closes it
+        self.file, self.start, self.size = -1, 0, 0  # descriptor, where in it the array begins, bytes so far
         self.digest = hashlib.sha256()
         self.tail: tuple[int, ...] | None = None
         self.written = 0
@@ -59,7 +60,8 @@ class _ArrayWriter:
             self._check_finite(array)
         data = array.reshape(-1).view(np.uint8).data
         self.digest.update(data)
-        self.file.write(data)
+        _write(self.file, data, self.start + self.size)
+        self.size += len(data)
         self.written += array.shape[0] if self.per_row else 1
         return array
 
@@ -85,7 +87,14 @@ class _ArrayWriter:
             raise Refused(f"{self.where}{list(place)}: got {array[place]}; the protocol allows no such value here (`nan: true` would)")
 
     @property
+    def fixed(self) -> tuple[int, ...] | None:
+        """The shape that the protocol fixes; None where a dimension is free."""
+        sizes = [self.rows if self.per_row and axis == 0 else size for axis, size in enumerate(self.spec.shape)]
+        return None if any(isinstance(size, str) for size in sizes) else tuple(map(int, sizes))
+
+    @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of what was given."""
         return (self.written, *(self.tail or ())) if self.per_row else (self.tail or ())
 
 
@@ -96,7 +105,7 @@ class _BlockWriter:
         self.name, self.block = name, protocol.blocks[name]
         self.rows, self.first = protocol.row_count(name), first
         self.factors = itertools.product(*(protocol.values(factor) for factor in self.block.factors))
-        self.arrays = {a: _ArrayWriter(f"{name}/{a}", spec, self.rows, folder) for a, spec in self.block.arrays.items()}
+        self.arrays = {a: _ArrayWriter(f"{name}/{a}", spec, self.rows) for a, spec in self.block.arrays.items()}
         self.columns = columns
         self.text: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", dir=folder)  # noqa: SIM115
         self.written = 0
@@ -164,10 +173,59 @@ class _BlockWriter:
                     raise Refused(f"{writer.where}: dimension {name} is {size}; another array of the block has {free[name]}")
 
 
+class _File:
+    """One HDF5 file. HDF5 lays it out; the values are written in place by plain writes.
+
+    Where the protocol fixes all shapes the layout comes first, and room for the values is had or refused at once. Else the values wait in
+    temporary files, on the disk that will hold the run, until their shapes are known.
+
+    HDF5 cannot be told gracefully that a disk is full (it may even crash while closing): so room for its own few bytes is
+    reserved first, and the values, which are the bulk, never pass through it.
+    """
+
+    def __init__(self, path: Path, blocks: list[str], arrays: Mapping[str, _ArrayWriter]) -> None:
+        self.path, self.blocks, self.arrays = path, blocks, arrays
+        self.files: list[IO[bytes]] = []
+        shapes = {at: writer.fixed for at, writer in arrays.items()}
+        known = {at: shape for at, shape in shapes.items() if shape is not None}
+        self.in_place = len(known) == len(shapes)
+        if self.in_place:
+            self._lay_out(known)
+            return
+        for writer in arrays.values():
+            self.files.append(tempfile.TemporaryFile(dir=path.parent.parent))  # noqa: SIM115 - closed by `close`
+            writer.file = self.files[-1].fileno()
+
+    def _lay_out(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Make the file, and give every array its place in it."""
+        _reserve(self.path, 65536 + 4096 * len(shapes))
+        with h5py.File(self.path, "w", libver="earliest") as file:
+            groups = {block: file.create_group(block) for block in self.blocks}
+            starts = {at: _dataset(groups[at.split("/")[0]], at.split("/")[1], self.arrays[at].spec, shapes[at]) for at in shapes}
+        self.files.append(self.path.open("r+b"))
+        os.posix_fallocate(self.files[-1].fileno(), 0, self.path.stat().st_size)
+        for at, start in starts.items():
+            self.arrays[at].file, self.arrays[at].start = self.files[-1].fileno(), start
+
+    def finish(self) -> dict[str, Any]:
+        """Complete the file; the manifest's lines on its arrays."""
+        if not self.in_place:
+            waiting = {at: writer.file for at, writer in self.arrays.items()}
+            self._lay_out({at: writer.shape for at, writer in self.arrays.items()})
+            for at, writer in self.arrays.items():
+                _copy(waiting[at], writer.file, writer.start)
+        return {at: {"dtype": w.spec.dtype, "shape": list(w.shape), "sha256": w.digest.hexdigest()} for at, w in self.arrays.items()}
+
+    def close(self) -> None:
+        """Close all files, in the end or after a failure."""
+        for file in self.files:
+            file.close()
+
+
 class Writer:
     """Collects the batches of one run and seals them into a folder.
 
-    folder: an empty folder that will hold the sealed files. Use as a context manager (it holds temporary files).
+    folder: an empty folder that will hold the sealed files. Use as a context manager (it holds open files).
     `add` may be called in any order of blocks; `seal` checks that every
     row came, writes the files and returns the manifest. Nothing is a run before `seal` returned.
     """
@@ -180,6 +238,14 @@ class Writer:
         for name in sorted(protocol.blocks):
             self.blocks[name] = _BlockWriter(name, protocol, self.columns, first, folder.parent)
             first += self.blocks[name].rows if protocol.blocks[name].rows == "csv" else 0
+        timing = {name: protocol.blocks[name].rows == "timing" for name in self.blocks}
+        self.arrays = self._file("arrays.h5", [name for name in self.blocks if not timing[name]])
+        self.timings = self._file("timings.h5", [name for name in self.blocks if timing[name]]) if any(timing.values()) else None
+        self.open = [file for file in (self.arrays, self.timings) if file]
+
+    def _file(self, name: str, blocks: list[str]) -> _File:
+        arrays = {f"{block}/{a}": w for block in blocks for a, w in sorted(self.blocks[block].arrays.items())}
+        return _File(self.folder / name, blocks, arrays)
 
     def __enter__(self) -> Writer:
         return self
@@ -187,8 +253,8 @@ class Writer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for block in self.blocks.values():
             block.text.close()
-            for writer in block.arrays.values():
-                writer.file.close()
+        for file in self.open:
+            file.close()
 
     def add(self, batch: Batch) -> int:
         """Store a batch; returns its number of csv rows (0 for other blocks)."""
@@ -201,9 +267,8 @@ class Writer:
         """Write all files and the manifest. described: kind, overrides, differing, recorded."""
         for block in self.blocks.values():
             block.finish()
-        timing = {name for name, block in self.protocol.blocks.items() if block.rows == "timing"}
-        data = self._hdf5("arrays.h5", [n for n in self.blocks if n not in timing])
-        timings = self._hdf5("timings.h5", [n for n in self.blocks if n in timing]) if timing else {}
+        data = self.arrays.finish()
+        timings = self.timings.finish() if self.timings else {}
         self._results()
         _zip(self.folder / "sources.zip", sources)
         paths = sorted(self.folder.iterdir())
@@ -225,26 +290,6 @@ class Writer:
         }
         (self.folder / "manifest.json").write_bytes(canonical.dumps(manifest))
         return manifest
-
-    def _hdf5(self, name: str, blocks: Iterable[str]) -> dict[str, Any]:
-        """Write one HDF5 file. HDF5 lays out the file; the values are then written in place by plain writes.
-
-        HDF5 cannot be told gracefully that a disk is full (it may even crash while closing): so room for its own few bytes is
-        reserved first, and the values, which are the bulk, never pass through it.
-        """
-        path = self.folder / name
-        writers = {f"{block}/{a}": w for block in sorted(blocks) for a, w in sorted(self.blocks[block].arrays.items())}
-        _reserve(path, 65536 + 4096 * len(writers))
-        with h5py.File(path, "w", libver="earliest") as file:
-            groups = {block: file.create_group(block) for block in sorted(blocks)}
-            offsets = {at: _dataset(groups[at.split("/")[0]], at.split("/")[1], writer) for at, writer in writers.items()}
-        with path.open("r+b") as handle:
-            os.posix_fallocate(handle.fileno(), 0, path.stat().st_size)
-            for at, writer in writers.items():
-                if offsets[at] is not None:
-                    writer.file.flush()
-                    _copy(writer.file.fileno(), handle.fileno(), offsets[at])
-        return {at: {"dtype": w.spec.dtype, "shape": list(w.shape), "sha256": w.digest.hexdigest()} for at, w in writers.items()}
 
     def _results(self) -> None:
         with (self.folder / "results.csv").open("w", encoding="utf-8", newline="") as out:
@@ -278,6 +323,13 @@ def run_name(protocol: str, arrays: Mapping[str, Mapping[str, Any]], results: st
     return canonical.sha256("".join(line + "\n" for line in lines).encode())[:12]
 
 
+def _write(target: int, data: memoryview, offset: int) -> None:
+    """All bytes into an open file from an offset on."""
+    done = 0
+    while done < len(data):
+        done += os.pwrite(target, data[done:], offset + done)
+
+
 def _copy(source: int, target: int, offset: int) -> None:
     """All bytes of one open file into another from an offset on, by the kernel."""
     os.lseek(target, offset, os.SEEK_SET)
@@ -293,19 +345,19 @@ def _reserve(path: Path, size: int) -> None:
     path.unlink()
 
 
-def _dataset(group: h5py.Group, name: str, writer: _ArrayWriter) -> Any:
-    """Create a contiguous dataset whose place in the file is fixed; returns its offset, None where it is empty."""
+def _dataset(group: h5py.Group, name: str, spec: Array, shape: tuple[int, ...]) -> int:
+    """Create a contiguous dataset whose place in the file is fixed; returns its offset, 0 where it is empty."""
     dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     dcpl.set_layout(h5py.h5d.CONTIGUOUS)
     dcpl.set_obj_track_times(False)
     dcpl.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     dcpl.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    space = h5py.h5s.create_simple(writer.shape)
-    kind = h5py.h5t.py_create(np.dtype(writer.spec.dtype))
+    space = h5py.h5s.create_simple(shape)
+    kind = h5py.h5t.py_create(np.dtype(spec.dtype))
     dataset = h5py.Dataset(h5py.h5d.create(group.id, name.encode(), kind, space, dcpl))
-    for key, text in (("axes", " ".join(writer.spec.axes)), ("unit", writer.spec.unit)):
+    for key, text in (("axes", " ".join(spec.axes)), ("unit", spec.unit)):
         _attribute(dataset, key, text)
-    return dataset.id.get_offset() if math.prod(writer.shape) else None
+    return int(dataset.id.get_offset()) if math.prod(shape) else 0
 
 
 def _attribute(dataset: h5py.Dataset, name: str, text: str) -> None:

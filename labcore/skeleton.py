@@ -10,8 +10,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import h5py
 
@@ -38,10 +36,8 @@ def differing(run: Path, name: str, size: int, read: Callable[[int, int], bytes]
             groups = {block: file.create_group(block) for block in blocks}
             for at in sorted(declared, key=lambda item: tuple(item.split("/"))):
                 block, array = at.split("/")
-                stand_in: Any = SimpleNamespace(spec=protocol.blocks[block].arrays[array], shape=tuple(declared[at]["shape"]))
-                offset = evidence._dataset(groups[block], array, cast(Any, stand_in))
-                if offset is not None:
-                    spans.append((offset, groups[block][array].nbytes))
+                offset = evidence._dataset(groups[block], array, protocol.blocks[block].arrays[array], tuple(declared[at]["shape"]))
+                spans.append((offset, groups[block][array].nbytes))
         if path.stat().st_size != size:
             return f"{size} bytes; sealing writes {path.stat().st_size}"
         with path.open("rb") as handle:

@@ -23,7 +23,7 @@ from labcore.sealed import Sealed
 RECORD = {"kind": "exploratory", "overrides": [], "differing": [], "recorded": {}}
 
 
-def protocol(seeds: list[int], width: int = 5) -> Protocol:
+def protocol(seeds: list[int], width: int = 5, events: str | int = "event") -> Protocol:
     array = {"dtype": "<f8", "shape": ["case", width], "axes": ["case", "width"], "unit": "1"}
     blocks = {
         "main": {
@@ -35,7 +35,7 @@ def protocol(seeds: list[int], width: int = 5) -> Protocol:
         },
         "log": {
             "rows": "none",
-            "arrays": {n: {"dtype": "<i8", "shape": ["event"], "axes": ["event"], "unit": "1"} for n in ("at", "what")},
+            "arrays": {n: {"dtype": "<i8", "shape": [events], "axes": ["event"], "unit": "1"} for n in ("at", "what")},
         },
         "clock": {"rows": "timing", "arrays": {"seconds": {"dtype": "<f8", "shape": ["case", 3], "axes": ["case", "repeat"], "unit": "s"}}},
     }
@@ -92,6 +92,20 @@ def test_pieces_and_order_of_blocks_do_not_change_a_byte(tmp_path: Path) -> None
     assert names == ["arrays.h5", "manifest.json", "results.csv", "sources.zip", "timings.h5"]
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_shapes_that_the_protocol_fixes_are_written_in_place_with_the_same_bytes(tmp_path: Path) -> None:
+    free, fixed = protocol([7, 19, 41]), protocol([7, 19, 41], events=4)
+    pieces = [batch(free, slice(0, 2)), LOG, batch(free, slice(2, None)), CLOCK]
+    seal(tmp_path / "a", free, *pieces)
+    seal(tmp_path / "b", fixed, *pieces)
+    for name in ("arrays.h5", "timings.h5", "results.csv"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    (tmp_path / "c").mkdir()
+    with Writer(fixed, tmp_path / "c") as writer:
+        assert (tmp_path / "c" / "arrays.h5").stat().st_size == (tmp_path / "b" / "arrays.h5").stat().st_size, "room is had first"
+        with pytest.raises(Refused, match="wanted"):
+            writer.add(Batch("log", {"at": np.arange(5), "what": np.arange(5)}))
 
 
 def test_the_files_hold_what_was_given(tmp_path: Path) -> None:
