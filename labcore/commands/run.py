@@ -20,7 +20,7 @@ import numpy as np
 
 from labcore import canonical, ledger
 from labcore.cli import ROOT
-from labcore.errors import ENVIRONMENT, FINDING, GOOD, INTERRUPTED, Environment, Refused
+from labcore.errors import ENVIRONMENT, FINDING, GOOD, INTERRUPTED, REFUSED, Environment, Refused
 from labcore.protocol import Protocol, load
 from labcore.runner import execute, origin
 from labcore.tether import tied
@@ -72,7 +72,8 @@ def main(arguments: argparse.Namespace) -> int:
                 ledger.append(workspace.local_ledger, "audited", experiment, run.name, text=text)
         if drawing:
             print(drawing.stdout.read() if drawing.stdout else "", end="")
-            code = code or _code(drawing)
+            drawn = _code(drawing)
+            code = code or (REFUSED if drawn == FINDING else drawn)  # a figure.py that fails is no finding of the auditor's
     _print_comparison(workspace, run)
     return code
 
