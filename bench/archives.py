@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+from bench._child import cost
 from labcore import canonical, scaffold
 from labcore.workspace import Workspace
 
@@ -31,9 +29,9 @@ def measure(quick: bool) -> list[tuple[str, str]]:
             copy = project(Path(place) / "small")
             shutil.copytree(ROOT / "experiments" / "06_stale_prefix", copy / "experiments" / "06_stale_prefix")
             shutil.copytree(kept, copy / "evidence" / "06_stale_prefix" / kept.name)
-            freeze = [seconds(copy, "freeze", "06", "--draft", "--run", kept.name)[0] for _ in range(3)]
+            freeze = [cost(copy, "labcore", "freeze", "06", "--draft", "--run", kept.name).seconds for _ in range(3)]
             archive = next((copy / "evidence" / "archives").glob("*.tar"))
-            verify = [seconds(copy, "verify", str(archive))[0] for _ in range(3)]
+            verify = [cost(copy, "labcore", "verify", str(archive)).seconds for _ in range(3)]
             results.append(("freeze 06", f"{sorted(freeze)[1]:.2f} s"))
             results.append(("verify 06", f"{sorted(verify)[1]:.2f} s, {archive.stat().st_size / 1e6:.2f} MB"))
         results += large(Path(place) / "large", 128_000_000 if quick else 1_000_000_000)
@@ -61,9 +59,9 @@ def large(place: Path, size: int) -> list[tuple[str, str]]:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text.replace("FILL", "toy"))
     for command in (["protocol", "91"], ["run", "91", "--no-audit"]):
-        seconds(root, *command)
+        cost(root, "labcore", *command)
     run = next((root / "evidence" / "local" / "91_wide").glob("*/sealed")).parent
-    frozen, _, _ = seconds(root, "freeze", "91", "--draft", "--run", run.name)
+    frozen = cost(root, "labcore", "freeze", "91", "--draft", "--run", run.name).seconds
     shutil.rmtree(run)
     archive = next((root / "evidence" / "archives").glob("*.tar"))
     hashing: list[float] = []
@@ -74,10 +72,10 @@ def large(place: Path, size: int) -> list[tuple[str, str]]:
         start = time.perf_counter()
         canonical.sha256_file(archive)
         hashing.append(time.perf_counter() - start)
-        spent, peak, used = seconds(root, "verify", str(archive))
-        verifying.append(spent)
-        processor.append(used)
-        memory = max(memory, peak)
+        used = cost(root, "labcore", "verify", str(archive))
+        verifying.append(used.seconds)
+        processor.append(used.processor)
+        memory = max(memory, used.memory)
     ratio = min(hashing) / min(verifying)
     name = f"{archive.stat().st_size / 1e9:.2f} GB"
     return [
@@ -98,20 +96,3 @@ def project(root: Path) -> Path:
     shutil.copy(ROOT / "evidence" / "FORMAT.md", root / "evidence")
     shutil.copy(ROOT / "LICENSE", root)
     return root
-
-
-def seconds(root: Path, *arguments: str) -> tuple[float, int, float]:
-    """Wall seconds of a command, the peak memory in bytes of its largest process, and the CPU seconds of all of them.
-
-    Started by a fresh process: a child's peak memory begins at that of the process that it was forked from.
-    """
-    code = (
-        "import resource, subprocess, sys, time; start = time.perf_counter();"
-        "code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode; spent = time.perf_counter() - start;"
-        "used = resource.getrusage(resource.RUSAGE_CHILDREN); print(spent, used.ru_maxrss * 1024, used.ru_utime + used.ru_stime);"
-        "sys.exit(code)"
-    )
-    command = [sys.executable, "-c", code, sys.executable, "-m", "labcore", *arguments]
-    done = subprocess.run(command, cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, check=True)
-    spent, memory, processor = done.stdout.split()
-    return float(spent), int(memory), float(processor)

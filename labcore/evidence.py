@@ -109,7 +109,6 @@ class _BlockWriter:
         self.columns = columns
         self.text: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", dir=folder)  # noqa: SIM115
         self.written = 0
-        self.batches = 0
 
     def add(self, batch: Batch) -> int:
         """Store one batch; returns its number of rows."""
@@ -129,7 +128,6 @@ class _BlockWriter:
             raise Refused(f"block {self.name}: rows differ within one batch: {lengths}")
         count = next(iter(lengths.values()), self.rows)
         self.written += count
-        self.batches += 1
         if self.written > self.rows:
             raise Refused(f"block {self.name}: got more than {self.rows} rows; the protocol's factors give {self.rows}")
         if self.block.rows == "csv" and count:

@@ -13,7 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def tied() -> Callable[[], None]:
-    """`preexec_fn` of a child: it is killed when this process ends, and ends at once where this one has already."""
+    """What a child calls first (`preexec_fn`): it is killed when this process ends, and ends at once where this one has already."""
     with contextlib.suppress(OSError, AttributeError):
         return partial(_tie, ctypes.CDLL(None).prctl, os.getpid())
     return lambda: None

@@ -6,7 +6,6 @@ needs no import of its own, and hand their results through pipes, which are full
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import multiprocessing
 import os
@@ -17,11 +16,12 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from labcore.tether import tied
+
 T = TypeVar("T")
 R = TypeVar("R")
 FEW = 8  # items up to which no worker is worth its start
 PIPE = 1 << 20  # bytes that a pipe holds: fewer changes between reader and worker
-PARENT_DEATH = 1  # prctl's PR_SET_PDEATHSIG
 
 
 def processors() -> int:
@@ -45,12 +45,13 @@ def in_order(work: Callable[[T], R], items: Sequence[T], workers: int | None = N
     fork = multiprocessing.get_context("fork")
     running = []
     pipes = []
+    tie = tied()
     try:
         for worker in range(workers):
             reader, writer = fork.Pipe(duplex=False)
             with suppress(OSError, AttributeError):  # more than a user may have, or not Linux: then it stays small
                 fcntl.fcntl(writer.fileno(), fcntl.F_SETPIPE_SZ, PIPE)
-            process = fork.Process(target=_serve, args=(work, items[worker::workers], writer, os.getpid()), daemon=True)
+            process = fork.Process(target=_serve, args=(work, items[worker::workers], writer, tie), daemon=True)
             process.start()
             writer.close()  # the worker holds the only one, so that its death is an end of file here
             running.append(process)
@@ -73,11 +74,9 @@ def in_order(work: Callable[[T], R], items: Sequence[T], workers: int | None = N
             reader.close()
 
 
-def _serve(work: Callable[[T], R], items: Sequence[T], pipe: Connection, parent: int) -> None:
+def _serve(work: Callable[[T], R], items: Sequence[T], pipe: Connection, tie: Callable[[], None]) -> None:
     """In a worker: send (True, result) of each item, or (False, what was raised) and end. Dies with its parent."""
-    ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)
-    if os.getppid() != parent:
-        return
+    tie()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends its workers
     for item in items:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from labcore.store_process import RemoteStore
 from labcore.timing import Stopwatch, shuffled
 from labcore.workers import in_order, processors
 
+T = TypeVar("T")
 CHUNK = 64  # seeds at a time: bounds memory, and their weights stay in the processor's cache
 
 
@@ -76,20 +77,20 @@ class Answers:
     def __init__(self, networks: Weights, stored_case: Case) -> None:
         self.networks, self.stored_case = networks, stored_case
         _, self.stored = network.advance(networks, stored_case.prefix)
-        self.passes: dict[tuple[Any, ...], tuple[Floats, int]] = {}
-        self.weights: dict[float, Weights] = {}
-        self.digests: dict[float, list[str]] = {}
-        self.keys: dict[tuple[Any, ...], list[prefix.Key]] = {}
+        self.made: dict[tuple[Any, ...], Any] = {}
 
     def full(self, case: Case) -> tuple[Floats, int]:
         """States by a full pass [g, 4, 16] and its projected rows."""
-        key = (case.weight_change, case.window, *case.prefix, -1, *case.suffix)
-        return self._once(key, lambda counter: fresh(self._weights(case), case, counter))
+        key = ("full", case.weight_change, case.window, *case.prefix, -1, *case.suffix)
+        return self._once(key, lambda: counted(lambda counter: fresh(self._weights(case), case, counter)))
 
     def unchecked(self, case: Case) -> tuple[Floats, int]:
         """States by continuing the stored cache, whatever the case's prefix [g, 4, 16], and projected rows."""
-        key = (case.weight_change, case.window, *case.suffix)
-        return self._once(key, lambda counter: network.advance(self._weights(case), case.suffix, self.stored, case.window, counter)[0])
+
+        def states(counter: Counter) -> Floats:
+            return network.advance(self._weights(case), case.suffix, self.stored, case.window, counter)[0]
+
+        return self._once(("unchecked", case.weight_change, case.window, *case.suffix), lambda: counted(states))
 
     def same_key(self, case: Case, scopes: list[str]) -> network.Bools:
         """Whether each network's key of a case is the stored one [g]."""
@@ -101,28 +102,25 @@ class Answers:
         (hit, hit_rows), (miss, miss_rows) = self.unchecked(case), self.full(case)
         return np.where(reused[:, None, None], hit, miss), np.where(reused, hit_rows, miss_rows)
 
-    def _once(self, key: tuple[Any, ...], work: Callable[[Counter], Floats]) -> tuple[Floats, int]:
-        if key not in self.passes:
-            counter = Counter()
-            states = work(counter)
-            self.passes[key] = (states, counter.projected_rows)
-        return self.passes[key]
-
     def _weights(self, case: Case) -> Weights:
-        if case.weight_change not in self.weights:
-            self.weights[case.weight_change] = case.weights(self.networks)
-        return self.weights[case.weight_change]
+        return self._once(("weights", case.weight_change), lambda: case.weights(self.networks))
 
     def _keys(self, case: Case, scopes: list[str]) -> list[prefix.Key]:
-        asked = (case.scope, case.weight_change, case.window, *case.prefix)
-        if asked not in self.keys:
-            self.keys[asked] = prefix.keys(scopes[case.scope], self._digests(case), case.prefix, case.window)
-        return self.keys[asked]
+        digests = self._once(("digests", case.weight_change), lambda: prefix.weight_digests(self._weights(case)))
+        key = ("keys", scopes[case.scope], case.weight_change, case.window, *case.prefix)
+        return self._once(key, lambda: prefix.keys(scopes[case.scope], digests, case.prefix, case.window))
 
-    def _digests(self, case: Case) -> list[str]:
-        if case.weight_change not in self.digests:
-            self.digests[case.weight_change] = prefix.weight_digests(self._weights(case))
-        return self.digests[case.weight_change]
+    def _once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        if key not in self.made:
+            self.made[key] = make()
+        made: T = self.made[key]
+        return made
+
+
+def counted(work: Callable[[Counter], Floats]) -> tuple[Floats, int]:
+    """The states of a pass and the rows that it projected."""
+    counter = Counter()
+    return work(counter), counter.projected_rows
 
 
 def rows_of(columns: list[Any]) -> Any:

@@ -177,7 +177,7 @@ def _code(child: subprocess.Popen[str]) -> int:
     code = child.wait()
     if code == -2 or code == INTERRUPTED:
         raise KeyboardInterrupt
-    return code if code in (GOOD, FINDING, 2, ENVIRONMENT) else ENVIRONMENT
+    return code if code in (GOOD, FINDING, REFUSED, ENVIRONMENT) else ENVIRONMENT
 
 
 def _say_kind(manifest: dict[str, Any]) -> None:
